@@ -1,0 +1,52 @@
+"""``ckpt``: the commands put together, and the one place that turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ckpt_tools import __version__
+from ckpt_tools.cli import ls
+from ckpt_tools.cli.boundary import exits_cleanly
+
+app = typer.Typer(
+    name="ckpt",
+    help="Inspect, compare, convert, repair and verify checkpoints of PyTorch, PaddlePaddle, TensorFlow and their kin."
+    " Nothing from a file is ever executed, and no framework has to be installed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"ckpt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("ls")(exits_cleanly(ls.ls))
+
+
+def main() -> None:
+    """Run the command line. Never returns."""
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal's encoding lacks is printed escaped, not refused half-way.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)

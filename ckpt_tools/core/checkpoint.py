@@ -1,0 +1,79 @@
+"""A checkpoint that was opened: its tree, what the file tells of its writer, and what the reader noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType, TracebackType
+
+from ckpt_tools.core.issues import Issue
+from ckpt_tools.core.keys import Key, names_of
+from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
+from ckpt_tools.core.location import Location
+from ckpt_tools.core.source import Source
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Node, walk
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One leaf: its key, its name (unique in the checkpoint) and the node itself."""
+
+    key: Key
+    name: str
+    node: Node
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.node, Tensor)
+
+
+@dataclass
+class Checkpoint:
+    """One checkpoint, structure only; its tensors read their bytes from ``sources`` when asked.
+
+    ``format`` is the name of the row in the table of formats; ``nbytes`` counts the bytes of all files it consists of;
+    ``facts`` are further things the file tells about itself, for people (``{"torch zip version": "3"}``).
+    """
+
+    format: str
+    location: Location
+    root: Node
+    producer: str = ""
+    nbytes: int = 0
+    issues: list[Issue] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    sources: Sequence[Source] = ()
+    limits: Limits = DEFAULT_LIMITS
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every leaf in the order of the file, named."""
+        leaves = list(walk(self.root, self.limits))
+        names = names_of([key for key, _ in leaves])
+        return tuple(Entry(key, name, node) for (key, node), name in zip(leaves, names))
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Every tensor by its name, in the order of the file."""
+        return MappingProxyType({e.name: e.node for e in self.entries if e.is_tensor})
+
+    @cached_property
+    def values(self) -> Mapping[str, Node]:
+        """Every other leaf by its name, in the order of the file."""
+        return MappingProxyType({e.name: e.node for e in self.entries if not e.is_tensor})
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def close(self) -> None:
+        """Close the files; tensors cannot be read afterwards."""
+        for source in self.sources:
+            source.close()
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

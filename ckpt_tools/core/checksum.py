@@ -1,0 +1,49 @@
+"""Checksums that files carry: CRC-32 of zip members, masked CRC-32C of TensorFlow tables, SHA-256 of our own."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: leveldb and TensorFlow store CRC-32C rotated and shifted, so that a CRC of bytes that hold CRCs stays good.
+_MASK_DELTA = 0xA282EAD8
+
+
+def mask(crc: int) -> int:
+    """The stored form of a CRC-32C (leveldb util/crc32c.h)."""
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def unmask(stored: int) -> int:
+    """The CRC-32C behind its stored form."""
+    rotated = (stored - _MASK_DELTA) & 0xFFFFFFFF
+    return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes, value: int = 0) -> int:
+    """CRC-32C (Castagnoli) of ``data``, continued from ``value``."""
+    import crc32c as castagnoli
+
+    return castagnoli.crc32c(data, value)
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """What a file says the checksum of a run of bytes is. ``kind`` is ``crc32`` or ``crc32c`` (unmasked here)."""
+
+    kind: str
+    value: int
+    #: where the bytes are, for people: a zip member, a table key
+    place: str
+
+    def update(self, data: bytes, value: int = 0) -> int:
+        """Continue the running sum ``value`` over ``data``."""
+        return zlib.crc32(data, value) if self.kind == "crc32" else crc32c(data, value)
+
+    def matches(self, chunks: Iterable[bytes]) -> bool:
+        """Whether the bytes have this checksum. Reads them all, one chunk at a time."""
+        value = 0
+        for chunk in chunks:
+            value = self.update(chunk, value)
+        return value == self.value

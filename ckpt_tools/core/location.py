@@ -1,0 +1,103 @@
+"""What the user typed and the family it belongs to on disk: a file, a directory, or a TensorFlow prefix.
+
+A checkpoint is often several files. Whichever of them is named, the answer must be the same, so a path is first
+resolved to a :class:`Location`; formats then look at the location, never at the path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ckpt_tools.core.source import Source
+from ckpt_tools.errors import MissingInput
+
+T = TypeVar("T")
+
+#: ``P.data-00000-of-00001`` (tensorflow/core/util/tensor_bundle/naming.cc)
+SHARD = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-\d{5}", re.DOTALL)
+
+#: Bytes looked at from either end when a format is to be recognised. 512 reaches the tar magic at 257.
+HEAD_NBYTES = 512
+TAIL_NBYTES = 48
+
+
+@dataclass(frozen=True)
+class Location:
+    """One checkpoint's place. ``path`` is what is read: a file, a directory, or the ``.index`` of a prefix.
+
+    ``shown`` is what people call it (what they typed, or the prefix); ``head`` and ``tail`` are the first and last
+    bytes of a file, empty for a directory.
+    """
+
+    path: Path
+    shown: str
+    is_directory: bool
+    head: bytes = b""
+    tail: bytes = b""
+    nbytes: int = 0
+    _known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, what: str, find: Callable[[], T]) -> T:
+        """``find()``, done once for this location: probing and reading look at the same structure."""
+        if what not in self._known:
+            self._known[what] = find()
+        found: T = self._known[what]
+        return found
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix.lower()
+
+    def beside(self, name: str) -> Path:
+        """A path next to this file, or inside this directory."""
+        return (self.path if self.is_directory else self.path.parent) / name
+
+
+def at(path: str | os.PathLike[str], shown: str | None = None) -> Location:
+    """The location of exactly this file or directory. MissingInput when there is none."""
+    where = Path(path)
+    label = os.fspath(path) if shown is None else shown
+    if where.is_dir():
+        return Location(where, label, True)
+    with Source(where) as source:
+        return Location(
+            where,
+            label,
+            False,
+            head=source.peek(0, HEAD_NBYTES),
+            tail=source.peek(source.nbytes - TAIL_NBYTES, TAIL_NBYTES),
+            nbytes=source.nbytes,
+        )
+
+
+def locate(path: str | os.PathLike[str]) -> Location:
+    """The location a user means by ``path``: itself, or the TensorFlow prefix it names or belongs to."""
+    text = os.fspath(path)
+    where = Path(text)
+    shard = SHARD.fullmatch(text)
+    if shard and Path(shard["prefix"] + ".index").is_file():
+        return at(shard["prefix"] + ".index", shown=text)
+    if where.exists():
+        return at(where)
+    if Path(text + ".index").is_file():
+        return at(text + ".index", shown=text)
+    if where.is_symlink():
+        raise MissingInput(f"a link to {os.readlink(where)}, which does not exist", where=text)
+    raise MissingInput("no such file, directory or checkpoint prefix", where=text, hint=_near(where))
+
+
+def _near(where: Path) -> str | None:
+    """Names beside ``where`` that begin like it, as a suggestion."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(where.parent) if entry.name.startswith(where.name + "."))
+    except OSError:
+        return None
+    if not names or not where.name:
+        return None
+    shown = " or ".join(str(where.parent / name) for name in names[:4])
+    return f"did you mean {shown}?"

@@ -1,0 +1,435 @@
+"""Lazy tensors: what they are is known at once, their bytes are read when asked for, in bounded pieces.
+
+Values are handed out row-major and little-endian whatever the file does: strides are gathered, byte orders swapped,
+conjugate and negative views resolved.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ckpt_tools.core.checksum import Checksum
+from ckpt_tools.core.dtypes import DType
+from ckpt_tools.core.extents import Extent
+from ckpt_tools.core.limits import DEFAULT_LIMITS
+from ckpt_tools.errors import CorruptFile, LimitExceeded, MissingBytes
+
+if TYPE_CHECKING:
+    import numpy
+
+CHUNK_NBYTES = DEFAULT_LIMITS.chunk_nbytes
+
+#: While gathering a strided view, a box of storage is read in one piece when at least 1/8 of it is wanted …
+_DENSE_ENOUGH = 8
+#: … or when it is smaller than this, since a read call costs about as much as copying these bytes.
+_SMALL_BOX_NBYTES = 16 * 1024
+
+
+class TensorInfo(NamedTuple):
+    """What a tensor is: element type and shape (row-major, outermost dimension first)."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of elements; 1 for a 0-d tensor."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values, packed; 0 for strings, whose elements differ in length."""
+        return self.dtype.nbytes(math.prod(self.shape))
+
+
+class Storage:
+    """A run of bytes that one or more tensors look at. Sharing a storage is what makes weights tied.
+
+    ``byteorder`` is ``little`` or ``big``; ``checksum`` is what the file says about all of the bytes, if anything;
+    ``location`` is the device the file names (``cuda:0``), for people.
+    """
+
+    __slots__ = ("byteorder", "checksum", "extent", "location")
+
+    def __init__(
+        self, extent: Extent, *, byteorder: str = "little", checksum: Checksum | None = None, location: str = "cpu"
+    ) -> None:
+        self.extent = extent
+        self.byteorder = byteorder
+        self.checksum = checksum
+        self.location = location
+
+    @property
+    def nbytes(self) -> int:
+        return self.extent.nbytes
+
+
+class Tensor(ABC):
+    """A leaf with dtype, shape and bytes.
+
+    ``storage`` is None where no single run of bytes is behind the tensor. ``alias`` is the second name some formats
+    give (Paddle's variable name, TensorFlow's ``full_name``). ``note`` is what else people should know, in a few words.
+    """
+
+    __slots__ = ("alias", "info", "note", "storage")
+    info: TensorInfo
+    storage: Storage | None
+    alias: str | None
+    note: str | None
+
+    @abstractmethod
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        """The values as row-major little-endian bytes, at most about ``limit`` at a time. Can be called again.
+
+        For composite tensors these are the bytes of the parts in order; for strings each element's length as an
+        unsigned 64-bit integer, then its bytes. Raises MissingBytes when there are none.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values as :meth:`chunks` hands them out."""
+        return self.info.nbytes
+
+    def tobytes(self) -> bytes:
+        """All values at once; for tensors known to be small."""
+        return b"".join(self.chunks())
+
+    def numpy(self) -> numpy.ndarray:
+        """The values as a numpy array of the tensor's own dtype (ml_dtypes for bfloat16 and float8)."""
+        import numpy
+
+        flat = bytearray(self.nbytes)
+        at = 0
+        for chunk in self.chunks():
+            flat[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return numpy.frombuffer(flat, self.info.dtype.to_numpy()).reshape(self.info.shape)
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a packed row-major tensor."""
+    strides = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+class StridedTensor(Tensor):
+    """A view of a storage: offset and strides in elements, as numpy and torch count them (strides >= 0)."""
+
+    __slots__ = ("conj", "neg", "offset", "strides")
+
+    def __init__(
+        self,
+        info: TensorInfo,
+        storage: Storage,
+        offset: int = 0,
+        strides: tuple[int, ...] | None = None,
+        *,
+        alias: str | None = None,
+        note: str | None = None,
+        conj: bool = False,
+        neg: bool = False,
+    ) -> None:
+        self.info = info
+        self.storage: Storage = storage
+        self.offset = offset
+        self.strides = strides  # None: packed, row-major
+        self.alias = alias
+        self.note = note
+        self.conj = conj
+        self.neg = neg
+
+    def check_span(self) -> None:
+        """CorruptFile unless every element lies inside the storage. Spans come from strides, not from counts."""
+        dtype, shape = self.info
+        if any(n < 0 for n in shape) or self.offset < 0:
+            raise CorruptFile(f"negative shape or offset: {list(shape)} at {self.offset}")
+        if 0 in shape:
+            return
+        strides = self.strides
+        if strides is None:
+            last = math.prod(shape)
+        else:
+            if len(strides) != len(shape) or any(s < 0 for s in strides):
+                raise CorruptFile(f"strides {list(strides)} do not fit shape {list(shape)}")
+            last = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+        needed = dtype.nbytes(self.offset + last)
+        if needed > self.storage.nbytes:
+            raise CorruptFile(
+                f"shape {list(shape)} of {dtype} needs {needed} bytes of storage, {self.storage.nbytes} are there"
+            )
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the values lie packed in row-major order."""
+        if self.strides is None:
+            return True
+        step = 1
+        for extent, stride in zip(reversed(self.info.shape), reversed(self.strides)):
+            if extent != 1 and stride != step:
+                return 0 in self.info.shape
+            step *= extent
+        return True
+
+    @property
+    def compact(self) -> bool:
+        """Whether the tensor is all of its storage, in order."""
+        return self.contiguous and self.offset == 0 and self.nbytes == self.storage.nbytes
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        dtype, shape = self.info
+        nbytes = self.info.nbytes
+        if nbytes == 0:
+            return
+        if not self.contiguous:
+            allowed = max(self.storage.nbytes * DEFAULT_LIMITS.expansion, DEFAULT_LIMITS.expansion_at_least)
+            if nbytes > allowed:
+                raise LimitExceeded(f"a view of {self.storage.nbytes} bytes claims {nbytes} bytes of values")
+            pieces = gather(self, limit)
+        elif dtype.bit_width % 8 == 0:
+            step = max(limit - limit % dtype.itemsize, dtype.itemsize)
+            pieces = self.storage.extent.chunks(self.offset * dtype.itemsize, nbytes, step)
+        else:
+            pieces = self.storage.extent.chunks(dtype.nbytes(self.offset), nbytes, limit)
+        swap = self.storage.byteorder == "big" and dtype.swap_nbytes > 1
+        if swap or self.conj or self.neg:
+            pieces = (self._resolve(piece, swap=swap) for piece in pieces)
+        yield from pieces
+
+    def _resolve(self, piece: bytes, *, swap: bool) -> bytes:
+        import numpy
+
+        if swap:
+            piece = numpy.frombuffer(piece, "u1").reshape(-1, self.info.dtype.swap_nbytes)[:, ::-1].tobytes()
+        if self.conj or self.neg:
+            values = numpy.frombuffer(piece, self.info.dtype.to_numpy())
+            values = numpy.conj(values) if self.conj else values
+            piece = (-values if self.neg else values).tobytes()
+        return piece
+
+
+def gather(tensor: StridedTensor, limit: int) -> Iterator[bytes]:
+    """The values of a strided view in row-major order, a block of leading indices at a time.
+
+    Memory: about twice ``limit``. Storage is read in boxes: runs that are dense enough at once, sparse ones row by row
+    along their largest stride, so that a transposed matrix costs one read for each run of neighbours, not for each value.
+    """
+    itemsize = tensor.info.dtype.itemsize
+    strides = tensor.strides or row_major_strides(tensor.info.shape)
+    for starts, box in blocks(tensor.info.shape, max(limit // itemsize, 1)):
+        offset = tensor.offset + sum(start * stride for start, stride in zip(starts, strides))
+        yield _read_box(tensor.storage.extent, itemsize, offset, box, strides).tobytes()
+
+
+def blocks(shape: Sequence[int], most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Cut a row-major index space into boxes of at most ``most`` elements, in order: (first index, box shape)."""
+    axis, inner = len(shape), 1
+    while axis and inner * shape[axis - 1] <= most:
+        axis -= 1
+        inner *= shape[axis]
+    if axis == 0:
+        yield (0,) * len(shape), tuple(shape)
+        return
+    axis -= 1  # the axis that has to be cut; all before it are walked one by one
+    step = max(most // max(inner, 1), 1)
+    for flat in range(math.prod(shape[:axis])):
+        lead = []
+        for extent in reversed(shape[:axis]):
+            flat, index = divmod(flat, extent)
+            lead.append(index)
+        for start in range(0, shape[axis], step):
+            yield (
+                (*reversed(lead), start, *(0 for _ in shape[axis + 1 :])),
+                (*(1 for _ in lead), min(step, shape[axis] - start), *shape[axis + 1 :]),
+            )
+
+
+def _read_box(
+    extent: Extent, itemsize: int, offset: int, shape: Sequence[int], strides: Sequence[int]
+) -> numpy.ndarray:
+    """A box of elements as an array of raw items, shaped ``shape``."""
+    import numpy
+
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+    moving = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis] > 0]
+    wanted = math.prod(shape[axis] for axis in moving)
+    if not moving or span * itemsize <= _SMALL_BOX_NBYTES or span <= wanted * _DENSE_ENOUGH:
+        flat = numpy.frombuffer(extent.read(offset * itemsize, span * itemsize), f"V{itemsize}")
+        return numpy.lib.stride_tricks.as_strided(flat, shape, [s * itemsize for s in strides], writeable=False)
+    axis = max(moving, key=lambda a: strides[a])
+    inner_span = span - (shape[axis] - 1) * strides[axis]
+    together = max(1, (_SMALL_BOX_NBYTES // itemsize - inner_span) // strides[axis] + 1)
+    box = numpy.empty(shape, f"V{itemsize}")
+    for index in range(0, shape[axis], together):
+        rows = min(together, shape[axis] - index)
+        part = [rows if a == axis else n for a, n in enumerate(shape)]
+        at = (slice(None),) * axis + (slice(index, index + rows),)
+        box[at] = _read_box(extent, itemsize, offset + index * strides[axis], part, strides)
+    return box
+
+
+class AssembledTensor(Tensor):
+    """A tensor whose values are kept as several tensors, each a box of the whole at some first index.
+
+    ``fill`` says what lies where no piece is: nothing may, unless the format allows it.
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(
+        self,
+        info: TensorInfo,
+        pieces: Sequence[tuple[tuple[int, ...], Tensor]],
+        *,
+        alias: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        self.info = info
+        self.storage = None
+        self.pieces = tuple(pieces)
+        self.alias = alias
+        self.note = note
+        covered = 0
+        for starts, piece in self.pieces:
+            shape = piece.info.shape
+            if len(starts) != len(info.shape) or any(
+                start < 0 or start + n > whole for start, n, whole in zip(starts, shape, info.shape)
+            ):
+                raise CorruptFile(f"a piece {list(shape)} at {list(starts)} lies outside the shape {list(info.shape)}")
+            covered += piece.info.count
+        if covered != info.count:
+            raise CorruptFile(f"the pieces hold {covered} elements, the shape {list(info.shape)} has {info.count}")
+        for i, (starts, piece) in enumerate(self.pieces):
+            for other_starts, other in self.pieces[:i]:
+                if piece.info.count and other.info.count and all(
+                    a < b + m and b < a + n
+                    for a, n, b, m in zip(starts, piece.info.shape, other_starts, other.info.shape)
+                ):
+                    raise CorruptFile(f"the pieces at {list(other_starts)} and {list(starts)} overlap")
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        shape = self.info.shape
+        in_rows = sorted(self.pieces, key=lambda item: item[0])
+        if all(piece.info.shape[1:] == shape[1:] for _, piece in in_rows):  # cut along the first axis only
+            for _, piece in in_rows:
+                yield from piece.chunks(limit)
+            return
+        import numpy
+
+        whole = numpy.empty(shape, f"V{self.info.dtype.itemsize}")
+        for starts, piece in self.pieces:
+            at = tuple(slice(start, start + n) for start, n in zip(starts, piece.info.shape))
+            values = numpy.frombuffer(piece.tobytes(), whole.dtype).reshape(piece.info.shape)
+            whole[at] = values
+        flat = whole.tobytes()
+        for start in range(0, len(flat), limit):
+            yield flat[start : start + limit]
+
+
+class CompositeTensor(Tensor):
+    """A tensor made of several: indices and values of a sparse one, integers and scales of a quantized one.
+
+    ``scheme`` is the format's word for it (``sparse_coo``, ``per_channel_affine``); ``details`` are its numbers.
+    """
+
+    __slots__ = ("details", "parts", "scheme")
+
+    def __init__(
+        self,
+        info: TensorInfo,
+        scheme: str,
+        parts: Mapping[str, Tensor],
+        *,
+        details: Mapping[str, object] | None = None,
+        alias: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        self.info = info
+        self.storage = None
+        self.scheme = scheme
+        self.parts = dict(parts)
+        self.details = dict(details or {})
+        self.alias = alias
+        self.note = note if note is not None else scheme
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts.values())
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        for part in self.parts.values():
+            yield from part.chunks(limit)
+
+    def numpy(self) -> numpy.ndarray:
+        raise ValueError(f"a {self.scheme} tensor has no single array; its parts are {', '.join(self.parts)}")
+
+
+class AbsentTensor(Tensor):
+    """A tensor that is described and whose bytes are not here. ``reason`` ends the sentence "… has no bytes: "."""
+
+    __slots__ = ("meta", "reason")
+
+    def __init__(
+        self, info: TensorInfo, reason: str, *, meta: bool = False, alias: str | None = None, note: str | None = None
+    ) -> None:
+        self.info = info
+        self.storage = None
+        self.reason = reason
+        self.meta = meta  # the format says there are none, as against bytes that are missing
+        self.alias = alias
+        self.note = note if note is not None else reason
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        raise MissingBytes(self.reason)
+
+
+class StringTensor(Tensor):
+    """A tensor of byte strings. ``elements`` reads them all: they are small wherever they occur."""
+
+    __slots__ = ("_read", "checksum", "stored_nbytes")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        read: object,
+        *,
+        stored_nbytes: int = 0,
+        alias: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        self.info = TensorInfo(dtype, shape)
+        self.storage = None
+        self._read = read
+        self.stored_nbytes = stored_nbytes
+        self.alias = alias
+        self.note = note
+
+    def elements(self) -> list[bytes]:
+        """All elements in row-major order."""
+        assert callable(self._read)
+        elements: list[bytes] = self._read()
+        return elements
+
+    @property
+    def nbytes(self) -> int:
+        return self.stored_nbytes
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        for element in self.elements():
+            yield len(element).to_bytes(8, "little")
+            if element:
+                yield element
+
+    def numpy(self) -> numpy.ndarray:
+        import numpy
+
+        values = numpy.empty(self.info.count, object)
+        values[:] = self.elements()
+        return values.reshape(self.info.shape)

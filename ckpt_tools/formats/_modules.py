@@ -1,0 +1,44 @@
+"""Pickled modules (``torch.nn.Module``, ``paddle.nn.Layer``) shown as what their ``state_dict()`` would be.
+
+A module pickles as its ``__dict__``; parameters, buffers and submodules lie in ``_parameters``, ``_buffers`` and
+``_modules`` (``_sub_layers`` in Paddle), buffers that are not saved in ``_non_persistent_buffers_set``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Dict
+from ckpt_tools.pickles.machine import Machine
+from ckpt_tools.pickles.nodes import Object
+
+
+class ModuleState(Dict):
+    """The state_dict of a pickled module; ``type_name`` is the module's class, ``attributes`` all it held."""
+
+    __slots__ = ()
+
+
+def built(machine: Machine, node: Object) -> Any:
+    """The state_dict of a module that BUILD has just completed; None for anything else."""
+    held = node.state if isinstance(node.state, dict) else None
+    if held is None or "_parameters" not in held:
+        return None
+    below = held.get("_modules", held.get("_sub_layers"))
+    if not isinstance(below, dict) or not isinstance(held["_parameters"], dict):
+        return None
+    state = ModuleState(type_name=node.type_name)
+    state.attributes = held
+    unsaved = held.get("_non_persistent_buffers_set", held.get("_non_persistable_buffer_names_set")) or ()
+    buffers = held.get("_buffers")
+    for name, tensor in held["_parameters"].items():
+        if isinstance(tensor, Tensor):
+            state[name] = tensor
+    for name, tensor in (buffers if isinstance(buffers, dict) else {}).items():
+        if isinstance(tensor, Tensor) and name not in unsaved:
+            state[name] = tensor
+    for name, module in below.items():
+        if isinstance(module, ModuleState):
+            state.update((f"{name}.{inner}", tensor) for inner, tensor in module.items())
+    return state

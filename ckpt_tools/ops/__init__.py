@@ -1,0 +1,1 @@
+"""One module for each verb: values in, values out, nothing printed."""

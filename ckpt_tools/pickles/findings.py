@@ -1,0 +1,84 @@
+"""What a pickle would import and call, told as issues. Only a closed list of names passes without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckpt_tools.core.issues import Issue, Severity
+from ckpt_tools.core.keys import printable
+from ckpt_tools.pickles.machine import Machine
+from ckpt_tools.pickles.nodes import Global, Object
+from ckpt_tools.pickles.numpy_objects import BUILT_NAMES
+
+#: Calls that give plain data and nothing else, beyond those the machines have constructors for.
+HARMLESS_CALLS = BUILT_NAMES | {
+    "numpy.dtype",
+    "builtins.range",
+    "builtins.slice",
+    "builtins.float",
+    "builtins.int",
+    "builtins.str",
+    "builtins.bool",
+    "builtins.object",
+    "copyreg._reconstructor",
+    "datetime.datetime",
+    "datetime.date",
+    "datetime.time",
+    "datetime.timedelta",
+    "datetime.timezone",
+    "decimal.Decimal",
+    "fractions.Fraction",
+    "uuid.UUID",
+    "pathlib.Path",
+    "pathlib.PurePath",
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib.PurePosixPath",
+    "pathlib.PureWindowsPath",
+    "pathlib._local.PosixPath",
+    "pathlib._local.WindowsPath",
+    "torch.device",
+    "torch._C.Generator",
+    "numpy.random._pickle.__generator_ctor",
+    "numpy.random._pickle.__bit_generator_ctor",
+    "numpy.random._pickle.__randomstate_ctor",
+    "numpy.random.bit_generator.__pyx_unpickle_SeedSequence",
+}
+
+
+def is_harmless(node: Object) -> bool:
+    """Whether what would be called is on the closed list."""
+    return isinstance(node.callable, Global) and node.path in HARMLESS_CALLS
+
+
+def foreign(machine: Machine, where: str) -> list[Issue]:
+    """An issue for each foreign callable and each foreign class of what ``machine`` has read, each named once."""
+    return [
+        *_each(
+            (n for n in machine.calls if not is_harmless(n) and not _reconstructs(n)),
+            where,
+            "pickle-foreign-call",
+            "would call {path} when it is unpickled (byte {offset}); it was not called",
+        ),
+        *_each(
+            (n for n in machine.instances if not is_harmless(n)),
+            where,
+            "pickle-foreign-class",
+            "holds an object of class {path} (byte {offset}); it is named, not built",
+        ),
+    ]
+
+
+def _reconstructs(node: Object) -> bool:
+    """``copyreg._reconstructor(cls, object, None)`` makes an instance of ``cls``, as NEWOBJ does."""
+    return node.path == "copyreg._reconstructor"
+
+
+def _each(nodes: Iterable[Object], where: str, code: str, message: str) -> list[Issue]:
+    first: dict[str, int] = {}
+    for node in nodes:
+        first.setdefault(node.path, node.offset)
+    return [
+        Issue(code, Severity.WARNING, where, message.format(path=printable(path), offset=offset))
+        for path, offset in first.items()
+    ]
