@@ -38,7 +38,16 @@ def _begins(*magics: bytes) -> Callable[[Location], bool]:
     return looks_like
 
 
+def _holds(*magics: bytes) -> Callable[[Location], bool]:
+    def looks_like(location: Location) -> bool:
+        return any(magic in location.head for magic in magics)
+
+    return looks_like
+
+
 _ZIP = _begins(b"PK\x03\x04")
+#: torch.serialization.MAGIC_NUMBER, as binary and as text pickles write it
+_TORCH_LEGACY = _holds(bytes.fromhex("8a0a6cfc9c46f9206aa850192e"), b"L119547037146038801333356L\n.")
 
 FORMATS: tuple[Format, ...] = (
     Format(
@@ -47,5 +56,12 @@ FORMATS: tuple[Format, ...] = (
         (".pth", ".pt", ".bin", ".ckpt", ".tar", ".th"),
         "zip with <root>/data.pkl",
         _ZIP,
+    ),
+    Format(
+        "torch-legacy",
+        "a PyTorch file as written before 1.6",
+        (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl"),
+        "pickle of torch's magic number",
+        _TORCH_LEGACY,
     ),
 )

@@ -39,6 +39,7 @@ HARMLESS_CALLS = BUILT_NAMES | {
     "pathlib._local.WindowsPath",
     "torch.device",
     "torch._C.Generator",
+    "torch.nn.parameter.Parameter",
     "numpy.random._pickle.__generator_ctor",
     "numpy.random._pickle.__bit_generator_ctor",
     "numpy.random._pickle.__randomstate_ctor",
