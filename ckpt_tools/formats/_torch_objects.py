@@ -301,8 +301,14 @@ def _oldest(node: Object) -> Any:
     return None
 
 
-def machine(source: Any, *, persistent: Callable[[Any], Any], extra: Mapping[str, Constructor] | None = None) -> Machine:
-    """A machine that knows torch's, numpy's and Python's names."""
+def machine(
+    source: Any,
+    *,
+    persistent: Callable[[Any], Any],
+    extra: Mapping[str, Constructor] | None = None,
+    built: Callable[[Machine, Object], Any] = built,
+) -> Machine:
+    """A machine that knows torch's, numpy's and Python's names, and those of ``extra``."""
     return Machine(
         source,
         constructors={**CONSTRUCTORS, **(extra or {})},
