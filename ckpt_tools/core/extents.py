@@ -6,6 +6,7 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CorruptFile, TruncatedFile
@@ -47,6 +48,25 @@ class FileExtent(Extent):
         if offset + length > self.nbytes:
             raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
         return self.source.read(self.offset + offset, length)
+
+
+class PathExtent(Extent):
+    """A whole file, open only while it is read: of thousands of such files few may be open at once."""
+
+    __slots__ = ("nbytes", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with Source(path) as source:
+            self.nbytes = source.nbytes
+
+    def read(self, offset: int, length: int) -> bytes:
+        with Source(self.path) as source:
+            return source.read(offset, length)
+
+    def chunks(self, offset: int, length: int, limit: int) -> Iterator[bytes]:
+        with Source(self.path) as source:
+            yield from FileExtent(source, 0, self.nbytes).chunks(offset, length, limit)
 
 
 class MemoryExtent(Extent):

@@ -43,15 +43,53 @@ def _has_bytes(location: Location) -> bool:
     return location.nbytes > 0
 
 
+def _holds(*magics: bytes) -> Callable[[Location], bool]:
+    def looks_like(location: Location) -> bool:
+        return any(magic in location.head for magic in magics)
+
+    return looks_like
+
+
+def _directory_with(*names: str) -> Callable[[Location], bool]:
+    def looks_like(location: Location) -> bool:
+        return location.is_directory and all(location.beside(name).exists() for name in names)
+
+    return looks_like
+
+
+def _either(*looks: Callable[[Location], bool]) -> Callable[[Location], bool]:
+    def looks_like(location: Location) -> bool:
+        return any(look(location) for look in looks)
+
+    return looks_like
+
+
 _ZIP = _begins(b"PK\x03\x04")
+_TORCH_ARCHIVE = _either(_ZIP, _directory_with("data.pkl", "version"))
+#: torch.serialization.MAGIC_NUMBER, as binary and as text pickles write it
+_TORCH_LEGACY = _holds(bytes.fromhex("8a0a6cfc9c46f9206aa850192e"), b"L119547037146038801333356L\n.")
 
 FORMATS: tuple[Format, ...] = (
+    Format(
+        "torchscript",
+        "a TorchScript archive",
+        (".pt", ".pth", ".ptl", ".ts"),
+        "zip with <root>/constants.pkl, or model.json",
+        _TORCH_ARCHIVE,
+    ),
     Format(
         "torch-zip",
         "a PyTorch zip archive",
         (".pth", ".pt", ".bin", ".ckpt", ".tar", ".th"),
-        "zip with <root>/data.pkl",
-        _ZIP,
+        "zip with <root>/data.pkl, or a directory that one was unpacked to",
+        _TORCH_ARCHIVE,
+    ),
+    Format(
+        "torch-legacy",
+        "a PyTorch file as written before 1.6",
+        (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl"),
+        "pickle of torch's magic number",
+        _TORCH_LEGACY,
     ),
     Format(
         "paddle-pickle",

@@ -39,6 +39,7 @@ HARMLESS_CALLS = BUILT_NAMES | {
     "pathlib._local.WindowsPath",
     "torch.device",
     "torch._C.Generator",
+    "torch.nn.parameter.Parameter",
     "numpy.random._pickle.__generator_ctor",
     "numpy.random._pickle.__bit_generator_ctor",
     "numpy.random._pickle.__randomstate_ctor",
@@ -51,17 +52,24 @@ def is_harmless(node: Object) -> bool:
     return isinstance(node.callable, Global) and node.path in HARMLESS_CALLS
 
 
-def foreign(machine: Machine, where: str) -> list[Issue]:
-    """An issue for each foreign callable and each foreign class of what ``machine`` has read, each named once."""
+def foreign(machine: Machine, where: str, *, own: str | None = None) -> list[Issue]:
+    """An issue for each foreign callable and each foreign class of what ``machine`` has read, each named once.
+
+    Names that begin with ``own`` are the format's own and mean no code outside the file.
+    """
+
+    def is_foreign(node: Object) -> bool:
+        return not is_harmless(node) and not (own is not None and node.path.startswith(own))
+
     return [
         *_each(
-            (n for n in machine.calls if not is_harmless(n) and not _reconstructs(n)),
+            (n for n in machine.calls if is_foreign(n) and not _reconstructs(n)),
             where,
             "pickle-foreign-call",
             "would call {path} when it is unpickled (byte {offset}); it was not called",
         ),
         *_each(
-            (n for n in machine.instances if not is_harmless(n)),
+            (n for n in machine.instances if is_foreign(n)),
             where,
             "pickle-foreign-class",
             "holds an object of class {path} (byte {offset}); it is named, not built",
