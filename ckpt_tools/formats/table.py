@@ -38,6 +38,10 @@ def _begins(*magics: bytes) -> Callable[[Location], bool]:
     return looks_like
 
 
+def _opens_json_header(location: Location) -> bool:
+    return location.head[8:9] == b"{"
+
+
 _ZIP = _begins(b"PK\x03\x04")
 
 FORMATS: tuple[Format, ...] = (
@@ -47,5 +51,12 @@ FORMATS: tuple[Format, ...] = (
         (".pth", ".pt", ".bin", ".ckpt", ".tar", ".th"),
         "zip with <root>/data.pkl",
         _ZIP,
+    ),
+    Format(
+        "safetensors",
+        "a safetensors file",
+        (".safetensors",),
+        "8-byte length of a JSON header, then the header",
+        _opens_json_header,
     ),
 )
