@@ -43,6 +43,16 @@ def _opens_json_header(location: Location) -> bool:
 
 
 _ZIP = _begins(b"PK\x03\x04")
+_ZIP_OR_EMPTY = _begins(b"PK\x03\x04", b"PK\x05\x06")
+_BINARY_PICKLE = _begins(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_COMPRESSED = _begins(
+    b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"
+)
+
+
+def _pickle_perhaps_compressed(location: Location) -> bool:
+    return _BINARY_PICKLE(location) or _COMPRESSED(location)
+
 
 FORMATS: tuple[Format, ...] = (
     Format(
@@ -58,5 +68,14 @@ FORMATS: tuple[Format, ...] = (
         (".safetensors",),
         "8-byte length of a JSON header, then the header",
         _opens_json_header,
+    ),
+    Format("npz", "a numpy archive", (".npz",), "zip whose members are arrays (.npy)", _ZIP_OR_EMPTY),
+    Format("npy", "an array of numpy", (".npy",), "begins with \\x93NUMPY", _begins(b"\x93NUMPY")),
+    Format(
+        "joblib",
+        "a file of joblib",
+        (".joblib", ".jl", ".pkl", ".gz", ".z", ".bz2", ".xz", ".lzma"),
+        "pickle with joblib.numpy_pickle wrappers, or a compressed pickle",
+        _pickle_perhaps_compressed,
     ),
 )

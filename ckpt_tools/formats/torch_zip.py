@@ -16,7 +16,7 @@ from ckpt_tools.core.location import Location
 from ckpt_tools.core.tensors import Storage, TensorInfo
 from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput
 from ckpt_tools.formats import _torch_objects
-from ckpt_tools.formats._zip import MAGIC, Archive, archive_of
+from ckpt_tools.formats._zip import MAGIC, Archive, archive_of, first_member_of
 from ckpt_tools.pickles import findings
 
 _KNOWN_VERSIONS = range(1, 11)
@@ -31,16 +31,13 @@ def probe(location: Location) -> str | None:
     try:
         archive = archive_of(location)
     except UnreadableInput:
-        return "a zip archive without a readable directory" if _first_member_tells(location.head) else None
+        first = first_member_of(location)
+        tells = ("/" in first and not first.endswith(".npy")) or first == "data.pkl"
+        return "a zip archive without a readable directory" if tells else None
     root = root_of(archive)
     if f"{root}/data.pkl" in archive.members and f"{root}/constants.pkl" not in archive.members:
         return f"a zip archive with {root}/data.pkl"
     return None
-
-
-def _first_member_tells(head: bytes) -> bool:
-    name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
-    return b"/" in name or name == b"data.pkl"
 
 
 def root_of(archive: Archive) -> str:

@@ -11,7 +11,7 @@ from ckpt_tools.ops.listing import digest
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
-TYPES = [*"f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1 c8".split(), ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+TYPES = ["f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "b1", "c8", ml_dtypes.bfloat16]
 
 
 def test_every_type_of_the_numpy_binding(tmp_path):
