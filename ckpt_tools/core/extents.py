@@ -13,6 +13,8 @@ from ckpt_tools.errors import CorruptFile, TruncatedFile
 
 #: Packed bytes taken at a time while unpacking.
 _PACKED_STEP = 64 * 1024
+#: Readers with a sliding window look back a little; that must not unpack everything again.
+_KEPT_BEHIND = 64
 
 
 class Extent(ABC):
@@ -20,6 +22,8 @@ class Extent(ABC):
 
     __slots__ = ()
     nbytes: int
+    #: whether bytes can only be produced from the front, so that going back costs all that lies before
+    sequential = False
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
@@ -33,6 +37,31 @@ class Extent(ABC):
             yield self.read(offset, step)
             offset += step
 
+    def part(self, offset: int, length: int) -> Extent:
+        """``length`` bytes from ``offset`` as a run of their own, not read yet. TruncatedFile when there are fewer."""
+        self._has(offset, length)
+        return PartExtent(self, offset, length)
+
+    def _has(self, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > self.nbytes:
+            raise TruncatedFile(f"needs {length} bytes at byte {offset} of a run that has {self.nbytes}")
+
+
+class PartExtent(Extent):
+    """A part of another run."""
+
+    __slots__ = ("nbytes", "offset", "sequential", "whole")
+
+    def __init__(self, whole: Extent, offset: int, nbytes: int) -> None:
+        self.whole = whole
+        self.sequential = whole.sequential
+        self.offset = offset
+        self.nbytes = nbytes
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._has(offset, length)
+        return self.whole.read(self.offset + offset, length)
+
 
 class FileExtent(Extent):
     """Bytes of a file, as they are."""
@@ -45,9 +74,12 @@ class FileExtent(Extent):
         self.nbytes = nbytes
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
         return self.source.read(self.offset + offset, length)
+
+    def part(self, offset: int, length: int) -> Extent:
+        self._has(offset, length)
+        return FileExtent(self.source, self.offset + offset, length)
 
 
 class PathExtent(Extent):
@@ -79,9 +111,11 @@ class MemoryExtent(Extent):
         self.nbytes = len(data)
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
         return self.data[offset : offset + length]
+
+    def part(self, offset: int, length: int) -> Extent:
+        return MemoryExtent(self.read(offset, length))
 
 
 class JoinedExtent(Extent):
@@ -98,8 +132,7 @@ class JoinedExtent(Extent):
             self.nbytes += part.nbytes
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
         pieces = []
         index = bisect_right(self._starts, offset) - 1 if length else len(self.parts)
         while length:
@@ -111,9 +144,13 @@ class JoinedExtent(Extent):
 
 
 class _SequentialExtent(Extent):
-    """Bytes that can only be produced from the front. Going back starts again; going forward drops what lies between."""
+    """Bytes that can only be produced from the front.
 
-    __slots__ = ("_produced", "_stream", "_tail", "nbytes")
+    Going back more than a few bytes starts again; going forward drops what lies between.
+    """
+
+    __slots__ = ("_behind", "_produced", "_stream", "_tail", "nbytes")
+    sequential = True
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -123,14 +160,17 @@ class _SequentialExtent(Extent):
         self._stream: Iterator[bytes] | None = None
         self._produced = 0  # bytes handed out or dropped so far
         self._tail = b""  # produced, not yet handed out
+        self._behind = b""  # the last bytes that were handed out
 
     @abstractmethod
     def _produce(self) -> Iterator[bytes]:
         """The bytes from the front, in pieces of bounded size."""
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
+        if self._produced - len(self._behind) <= offset < self._produced:
+            back = self._behind[offset - self._produced :]
+            return back[:length] if length <= len(back) else back + self.read(self._produced, length - len(back))
         if offset < self._produced:
             self._restart()
         if self._stream is None:
@@ -142,6 +182,7 @@ class _SequentialExtent(Extent):
             if not piece:
                 raise TruncatedFile(f"the packed data end after {self._produced} of {self.nbytes} bytes")
             if skip:
+                self._behind = b""
                 dropped = min(skip, len(piece))
                 skip -= dropped
                 self._produced += dropped
@@ -153,7 +194,9 @@ class _SequentialExtent(Extent):
             self._produced += len(taken)
             have += len(taken)
             pieces.append(taken)
-        return b"".join(pieces)
+        data = b"".join(pieces)
+        self._behind = (self._behind + data[-_KEPT_BEHIND:])[-_KEPT_BEHIND:]
+        return data
 
 
 class InflatedExtent(_SequentialExtent):

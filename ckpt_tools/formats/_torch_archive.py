@@ -215,5 +215,3 @@ def archive_at(location: Location) -> TorchArchive | None:
         return None
     archive = archive_of(location)
     return TorchArchive(archive, root_of(archive))
-
-

@@ -72,6 +72,10 @@ class MemberExtent(FileExtent):
         self.data_offset  # noqa: B018 - sets ``offset``
         return super().read(offset, length)
 
+    def part(self, offset: int, length: int) -> Extent:
+        self.data_offset  # noqa: B018 - sets ``offset``
+        return super().part(offset, length)
+
 
 @dataclass(frozen=True)
 class Archive:
@@ -161,6 +165,12 @@ class Archive:
 def archive_of(location: Location) -> Archive:
     """The archive at ``location``, opened and parsed once. CorruptFile or TruncatedFile when it is none or damaged."""
     return location.once("zip", lambda: _open(location))
+
+
+def first_member_of(location: Location) -> str:
+    """The name in the first local header, all that a zip archive without its directory tells; empty when none is."""
+    length = int.from_bytes(location.head[_LOCAL.size - 4 : _LOCAL.size - 2], "little")
+    return location.head[_LOCAL.size : _LOCAL.size + length].decode("utf-8", "replace")
 
 
 def _open(location: Location) -> Archive:

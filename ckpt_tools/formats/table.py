@@ -64,10 +64,20 @@ def _either(*looks: Callable[[Location], bool]) -> Callable[[Location], bool]:
     return looks_like
 
 
+def _opens_json_header(location: Location) -> bool:
+    return location.head[8:9] == b"{"
+
+
 _ZIP = _begins(b"PK\x03\x04")
 _TORCH_ARCHIVE = _either(_ZIP, _directory_with("data.pkl", "version"))
 #: torch.serialization.MAGIC_NUMBER, as binary and as text pickles write it
 _TORCH_LEGACY = _holds(bytes.fromhex("8a0a6cfc9c46f9206aa850192e"), b"L119547037146038801333356L\n.")
+_ZIP_OR_EMPTY = _begins(b"PK\x03\x04", b"PK\x05\x06")
+_PICKLE_PERHAPS_PACKED = _begins(
+    *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+    *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"),
+)
+
 
 FORMATS: tuple[Format, ...] = (
     Format(
@@ -90,6 +100,22 @@ FORMATS: tuple[Format, ...] = (
         (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl"),
         "pickle of torch's magic number",
         _TORCH_LEGACY,
+    ),
+    Format(
+        "safetensors",
+        "a safetensors file",
+        (".safetensors",),
+        "8-byte length of a JSON header, then the header",
+        _opens_json_header,
+    ),
+    Format("npz", "a numpy archive", (".npz",), "zip whose members are arrays (.npy)", _ZIP_OR_EMPTY),
+    Format("npy", "an array of numpy", (".npy",), "begins with \\x93NUMPY", _begins(b"\x93NUMPY")),
+    Format(
+        "joblib",
+        "a file of joblib",
+        (".joblib", ".jl", ".pkl", ".gz", ".z", ".bz2", ".xz", ".lzma"),
+        "pickle with joblib.numpy_pickle wrappers, or a compressed pickle",
+        _PICKLE_PERHAPS_PACKED,
     ),
     Format(
         "paddle-pickle",

@@ -12,6 +12,7 @@ from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.errors import CorruptFile, UnreadableInput
 from ckpt_tools.formats import _torch_archive
+from ckpt_tools.formats._zip import first_member_of
 from ckpt_tools.pickles import findings
 
 
@@ -20,15 +21,12 @@ def probe(location: Location) -> str | None:
     try:
         archive = _torch_archive.archive_at(location)
     except UnreadableInput:
-        return "a zip archive without a readable directory" if _first_member_tells(location.head) else None
+        first = first_member_of(location)
+        tells = ("/" in first and not first.endswith(".npy")) or first == "data.pkl"
+        return "a zip archive without a readable directory" if tells else None
     if archive is None or "data.pkl" not in archive or "constants.pkl" in archive:
         return None
     return "an unpacked torch archive" if location.is_directory else f"a zip archive with {archive.root}/data.pkl"
-
-
-def _first_member_tells(head: bytes) -> bool:
-    name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
-    return b"/" in name or name == b"data.pkl"
 
 
 def read(location: Location, limits: Limits) -> Checkpoint:

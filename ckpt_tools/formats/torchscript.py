@@ -213,6 +213,8 @@ def _stored(archive: TorchArchive, entry: dict[str, Any], storages: dict[str, St
             raise CorruptFile(f"the archive has no member {printable(name)}, which a tensor needs")
         storages[name] = Storage(archive.members.extent(name), checksum=archive.members.checksum(name))
     info = TensorInfo(dtype, tuple(map(_whole_number, dims)))
-    tensor = StridedTensor(info, storages[name], _whole_number(entry.get("offset", 0)), tuple(map(_whole_number, steps)))
+    tensor = StridedTensor(
+        info, storages[name], _whole_number(entry.get("offset", 0)), tuple(map(_whole_number, steps))
+    )
     tensor.check_span()
     return tensor

@@ -44,6 +44,11 @@ HARMLESS_CALLS = BUILT_NAMES | {
     "numpy.random._pickle.__bit_generator_ctor",
     "numpy.random._pickle.__randomstate_ctor",
     "numpy.random.bit_generator.__pyx_unpickle_SeedSequence",
+    "joblib.numpy_pickle.NumpyArrayWrapper",
+    "joblib.numpy_pickle.NDArrayWrapper",
+    "joblib.numpy_pickle_compat.NDArrayWrapper",
+    "sklearn.externals.joblib.numpy_pickle.NumpyArrayWrapper",
+    "sklearn.externals.joblib.numpy_pickle.NDArrayWrapper",
 }
 
 
