@@ -347,4 +347,3 @@ def test_killed_at_any_call_a_set_is_old_or_new_or_has_no_index(tmp_path: Path, 
             without_index += 1
         call += 1
     assert without_index > 2
-
