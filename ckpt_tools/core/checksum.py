@@ -25,7 +25,7 @@ def crc32c(data: bytes, value: int = 0) -> int:
     """CRC-32C (Castagnoli) of ``data``, continued from ``value``."""
     import crc32c as castagnoli
 
-    return castagnoli.crc32c(data, value)
+    return int(castagnoli.crc32c(data, value))
 
 
 @dataclass(frozen=True)

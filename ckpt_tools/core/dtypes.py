@@ -70,7 +70,8 @@ class DType:
         if self.name in _ML_DTYPES:
             import ml_dtypes
 
-            return numpy.dtype(getattr(ml_dtypes, self.name))
+            small: numpy.dtype = numpy.dtype(getattr(ml_dtypes, self.name))
+            return small
         raise ValueError(f"numpy has no element type for {self.name}")
 
 

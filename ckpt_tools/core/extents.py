@@ -178,6 +178,6 @@ class Latin1Extent(_SequentialExtent):
             try:
                 yield data[:cut].decode("utf-8").encode("latin-1")
             except UnicodeError as error:
-                raise CorruptFile(f"array bytes kept as text are not Latin-1 in UTF-8: {error.reason}") from error
+                raise CorruptFile("array bytes kept as text are not Latin-1 in UTF-8") from error
         if rest:
             raise TruncatedFile("array bytes kept as text end inside a character")

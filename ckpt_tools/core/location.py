@@ -87,7 +87,7 @@ def locate(path: str | os.PathLike[str]) -> Location:
     if Path(text + ".index").is_file():
         return at(text + ".index", shown=text)
     if where.is_symlink():
-        raise MissingInput(f"a link to {os.readlink(where)}, which does not exist", where=text)
+        raise MissingInput(f"a link to {where.readlink()}, which does not exist", where=text)
     raise MissingInput("no such file, directory or checkpoint prefix", where=text, hint=_near(where))
 
 

@@ -74,4 +74,13 @@ def _module(row: Format, location: Location) -> ModuleType:
         ) from None
 
 
-__all__ = ["FORMATS", "Format", "UnknownFormat", "detect", "format_named", "open_checkpoint", "open_location", "recognise"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "UnknownFormat",
+    "detect",
+    "format_named",
+    "open_checkpoint",
+    "open_location",
+    "recognise",
+]

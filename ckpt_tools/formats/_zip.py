@@ -91,7 +91,9 @@ class Archive:
             raise CorruptFile(f"member {name} is encrypted")
         if member.method == _STORED:
             if member.packed_nbytes != member.nbytes:
-                raise CorruptFile(f"member {name} is stored, yet {member.packed_nbytes} bytes stand for {member.nbytes}")
+                raise CorruptFile(
+                    f"member {name} is stored, yet {member.packed_nbytes} bytes stand for {member.nbytes}"
+                )
             return stored
         if member.method == _DEFLATED:
             # DEFLATE reaches 1032:1 at the very most (zlib's own technical note)
@@ -165,9 +167,25 @@ def _parse(source: Source) -> Archive:
     at = 0
     unpack, fixed = _CENTRAL.unpack_from, _CENTRAL.size
     for _ in range(count):
-        (magic, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, _, _, _, offset) = (
-            unpack(data, at)
-        )
+        (
+            magic,
+            _,
+            _,
+            flags,
+            method,
+            _,
+            _,
+            crc,
+            packed,
+            size,
+            name_length,
+            extra_length,
+            comment_length,
+            _,
+            _,
+            _,
+            offset,
+        ) = unpack(data, at)
         if magic != b"PK\x01\x02":
             raise CorruptFile(f"the zip directory is damaged at byte {start + at}")
         at += fixed

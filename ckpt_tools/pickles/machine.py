@@ -447,7 +447,7 @@ def _quoted(machine: Machine) -> Any:
         raise CorruptFile("a STRING opcode without quotes")
     import codecs
 
-    return _python2_text(machine, codecs.escape_decode(line[1:-1])[0])  # type: ignore[attr-defined]
+    return _python2_text(machine, codecs.escape_decode(line[1:-1])[0])
 
 
 def _unicode_line(machine: Machine) -> str:
@@ -571,7 +571,9 @@ def _add_items(machine: Machine, stack: _Stack, metastack: list[_Stack], memo: d
 
 
 def _extension(machine: Machine, stack: _Stack, metastack: list[_Stack], memo: dict[int, Any]) -> _Stack:
-    raise CorruptFile(f"a code of the extension registry at byte {machine.position - 1}: what it means is not in the file")
+    raise CorruptFile(
+        f"a code of the extension registry at byte {machine.position - 1}: what it means is not in the file"
+    )
 
 
 def _next_buffer(machine: Machine) -> Object:

@@ -125,7 +125,9 @@ def _built_dtype(node: Object) -> ElementType:
     if kind in "Mm":
         base = {"M": "datetime64", "m": "timedelta64"}[kind]
         unit = _datetime_unit(state)
-        return ElementType(composed(f"{base}[{unit}]" if unit else base, 8, f"<{kind}8{unit and f'[{unit}]'}", swap_nbytes=8), big=big)
+        return ElementType(
+            composed(f"{base}[{unit}]" if unit else base, 8, f"<{kind}8{unit and f'[{unit}]'}", swap_nbytes=8), big=big
+        )
     if kind == "V":
         return _void_type(nbytes, state)
     raise CorruptFile(f"an element type with code {code[:20]!r}")
@@ -162,8 +164,8 @@ def _void_type(nbytes: int, state: tuple[Any, ...]) -> ElementType:
             offsets.append(field[1])
         if isinstance(itemsize, int) and itemsize > 0:
             nbytes = itemsize
-        spec = {"names": [str(n) for n in names], "formats": formats, "offsets": offsets, "itemsize": nbytes}
-        return ElementType(composed(f"void{nbytes * 8}", nbytes, spec), of_objects=of_objects)
+        record = {"names": [str(n) for n in names], "formats": formats, "offsets": offsets, "itemsize": nbytes}
+        return ElementType(composed(f"void{nbytes * 8}", nbytes, record), of_objects=of_objects)
     return ElementType(composed(f"void{nbytes * 8}", nbytes, f"V{nbytes}"))
 
 
