@@ -59,10 +59,31 @@ class Reshape:
         return array.reshape(self.shape)
 
 
-Transform = Union[Permute, Reshape]
+@dataclass(frozen=True)
+class Blocks:
+    """The first axis cut into equal blocks, put into a new order: the gates of recurrent layers."""
+
+    order: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"blocks({', '.join(map(str, self.order))})"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape. UsageError when the first axis cannot be cut into that many blocks."""
+        if not shape or shape[0] % len(self.order):
+            raise UsageError(f"{self} does not cut shape {list(shape)} into {len(self.order)} equal blocks")
+        return shape
+
+    def apply(self, array: Any) -> Any:
+        """A copy of ``array`` (a numpy array) with its blocks in the new order."""
+        cut = array.reshape(len(self.order), array.shape[0] // len(self.order), *array.shape[1:])
+        return cut[list(self.order)].reshape(array.shape)
+
+
+Transform = Union[Permute, Reshape, Blocks]
 Transforms = tuple[Transform, ...]
 
-_CALL = re.compile(r"(permute|reshape)\s*\(\s*(-?\d+(?:\s*,\s*-?\d+)*)?\s*\)")
+_CALL = re.compile(r"(permute|reshape|blocks)\s*\(\s*(-?\d+(?:\s*,\s*-?\d+)*)?\s*\)")
 
 
 def parse_transforms(text: str) -> Transforms:
@@ -71,12 +92,14 @@ def parse_transforms(text: str) -> Transforms:
     for part in re.split(r"\s+then\s+", text.strip()):
         call = _CALL.fullmatch(part)
         if call is None:
-            raise UsageError(f"{part!r} is no transform; there are permute(AXES) and reshape(SHAPE), joined by 'then'")
+            raise UsageError(
+                f"{part!r} is no transform; there are permute(AXES), reshape(SHAPE) and blocks(ORDER), joined by 'then'"
+            )
         numbers = tuple(int(number) for number in (call[2] or "").split(",") if number.strip())
-        if call[1] == "permute":
-            if sorted(numbers) != list(range(len(numbers))):
-                raise UsageError(f"{part!r} does not name each axis from 0 on once")
-            steps.append(Permute(numbers))
+        if call[1] != "reshape":
+            if sorted(numbers) != list(range(len(numbers))) or (call[1] == "blocks" and not numbers):
+                raise UsageError(f"{part!r} does not name each number from 0 on once")
+            steps.append(Permute(numbers) if call[1] == "permute" else Blocks(numbers))
         else:
             if min(numbers, default=0) < -1 or numbers.count(-1) > 1:
                 raise UsageError(f"{part!r} is no shape: at most one extent may be -1")
