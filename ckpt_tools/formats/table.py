@@ -38,6 +38,11 @@ def _begins(*magics: bytes) -> Callable[[Location], bool]:
     return looks_like
 
 
+def _has_bytes(location: Location) -> bool:
+    """For formats that have no fixed first bytes: they stand last."""
+    return location.nbytes > 0
+
+
 _ZIP = _begins(b"PK\x03\x04")
 
 FORMATS: tuple[Format, ...] = (
@@ -48,4 +53,12 @@ FORMATS: tuple[Format, ...] = (
         "zip with <root>/data.pkl",
         _ZIP,
     ),
+    Format(
+        "paddle-pickle",
+        "a pickle of Paddle",
+        (".pdparams", ".pdopt", ".pdz", ".pdstates"),
+        "pickle with Paddle's table of names or (name, array) pairs",
+        _has_bytes,
+    ),
+    Format("pickle", "a Python pickle", (".pkl", ".pickle", ".p"), "pickle opcodes up to a STOP", _has_bytes),
 )
