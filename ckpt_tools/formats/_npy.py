@@ -83,17 +83,17 @@ def _described(text: str) -> tuple[ElementType, bool, tuple[int, ...]]:
         raise CorruptFile("an array's header without exactly descr, fortran_order and shape")
     if not isinstance(header["fortran_order"], bool):
         raise CorruptFile("an array's fortran_order that is neither True nor False")
-    return _element_type(header["descr"]), header["fortran_order"], numpy_objects.checked_shape(header["shape"])
+    return element_type(header["descr"]), header["fortran_order"], numpy_objects.checked_shape(header["shape"])
 
 
-def _element_type(descr: Any) -> ElementType:
+def element_type(descr: Any) -> ElementType:
     """The element type that ``numpy.lib.format.descr_to_dtype`` makes of ``descr``: a code, an array, or fields."""
     if isinstance(descr, str):
         order, code = (descr[0], descr[1:]) if descr[:1] in _ORDERS and descr else ("|", descr)
         code, _, unit = code.partition("[")
         return coded_type(code, big=order == ">", unit=unit.removesuffix("]"))
     if isinstance(descr, tuple) and len(descr) == 2:
-        return sub_array_type(_element_type(descr[0]), numpy_objects.checked_shape(descr[1]))
+        return sub_array_type(element_type(descr[0]), numpy_objects.checked_shape(descr[1]))
     if not isinstance(descr, list):
         raise CorruptFile("an element type that is neither a code nor a list of fields")
     fields, offset = [], 0
@@ -103,7 +103,7 @@ def _element_type(descr: Any) -> ElementType:
         name = field[0][1] if isinstance(field[0], tuple) and len(field[0]) == 2 else field[0]  # (title, name)
         if not isinstance(name, str):
             raise CorruptFile("a field of a record whose name is no text")
-        part = _element_type(field[1] if len(field) == 2 else field[1:])
+        part = element_type(field[1] if len(field) == 2 else field[1:])
         if name or not isinstance(field[1], str) or "V" not in field[1]:  # nameless bytes fill a gap
             fields.append((name, part, offset))
         offset += part.dtype.itemsize

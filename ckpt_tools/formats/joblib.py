@@ -1,4 +1,4 @@
-"""``joblib``: a pickle in which each array is a small object followed by the array's bytes, outside the pickle's grammar.
+"""``joblib``: a pickle in which each array is a small object and then, outside the pickle's grammar, the array's bytes.
 
 Source: joblib/numpy_pickle.py. After the BUILD of a ``NumpyArrayWrapper`` come, when it has
 ``numpy_array_alignment_bytes`` (joblib 1.2 and later), one byte p and p bytes of padding, then the elements in the

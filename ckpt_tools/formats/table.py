@@ -68,6 +68,10 @@ def _opens_json_header(location: Location) -> bool:
     return location.head[8:9] == b"{"
 
 
+def _perhaps_hdf5(location: Location) -> bool:
+    return location.head.startswith(b"\x89HDF") or location.suffix in (".h5", ".hdf5", ".keras", ".he5", ".json")
+
+
 _ZIP = _begins(b"PK\x03\x04")
 _TORCH_ARCHIVE = _either(_ZIP, _directory_with("data.pkl", "version"))
 #: torch.serialization.MAGIC_NUMBER, as binary and as text pickles write it
@@ -108,8 +112,17 @@ FORMATS: tuple[Format, ...] = (
         "8-byte length of a JSON header, then the header",
         _opens_json_header,
     ),
+    Format("keras", "a Keras archive", (".keras",), "zip with config.json and metadata.json", _ZIP, extra="hdf5"),
     Format("npz", "a numpy archive", (".npz",), "zip whose members are arrays (.npy)", _ZIP_OR_EMPTY),
     Format("npy", "an array of numpy", (".npy",), "begins with \\x93NUMPY", _begins(b"\x93NUMPY")),
+    Format(
+        "hdf5",
+        "an HDF5 file",
+        (".h5", ".hdf5", ".keras", ".he5", ".json"),
+        "the HDF5 signature at byte 0, 512, 1024, …; an index named .weights.json",
+        _perhaps_hdf5,
+        extra="hdf5",
+    ),
     Format(
         "joblib",
         "a file of joblib",
