@@ -77,7 +77,7 @@ class FileExtent(Extent):
         self._has(offset, length)
         return self.source.read(self.offset + offset, length)
 
-    def part(self, offset: int, length: int) -> Extent:
+    def part(self, offset: int, length: int) -> FileExtent:
         self._has(offset, length)
         return FileExtent(self.source, self.offset + offset, length)
 

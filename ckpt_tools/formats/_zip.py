@@ -72,7 +72,7 @@ class MemberExtent(FileExtent):
         self.data_offset  # noqa: B018 - sets ``offset``
         return super().read(offset, length)
 
-    def part(self, offset: int, length: int) -> Extent:
+    def part(self, offset: int, length: int) -> FileExtent:
         self.data_offset  # noqa: B018 - sets ``offset``
         return super().part(offset, length)
 

@@ -12,11 +12,11 @@ import json
 from typing import Any
 
 from ckpt_tools.core.checkpoint import Checkpoint
-from ckpt_tools.core.extents import Extent, FileExtent
+from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
-from ckpt_tools.core.spool import SpooledExtent, SpooledSource
+from ckpt_tools.core.spool import SpooledSource
 from ckpt_tools.core.tree import Dict
 from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput
 from ckpt_tools.formats import _hdf5, _keras_names, _npy
@@ -72,20 +72,19 @@ def _json(archive: Archive, name: str) -> Any:
 
 def _weights(archive: Archive, names: dict[tuple[str, ...], str], limits: Limits, issues: list[Issue]) -> Dict:
     if _H5 in archive.members:
-        extent = _member(archive, _H5, limits)
-        return _hdf5.contents(SpooledExtent(extent) if extent.sequential else extent, limits, names).root
+        return _hdf5.contents(_member(archive, _H5, limits), limits, names).root
     if _NPZ in archive.members:
-        extent = _member(archive, _NPZ, limits)
-        if extent.sequential:
-            spooled = SpooledSource(extent.chunks(0, extent.nbytes, _COPY_STEP), _NPZ, extent.nbytes)
-            extent = FileExtent(spooled, 0, spooled.nbytes)
-        return _npy.read_archive(archive_in(extent.part(0, extent.nbytes)), limits, issues)
+        return _npy.read_archive(archive_in(_member(archive, _NPZ, limits)), limits, issues)
     raise CorruptFile(f"the archive has neither {_H5} nor {_NPZ}")
 
 
-def _member(archive: Archive, name: str, limits: Limits) -> Extent:
+def _member(archive: Archive, name: str, limits: Limits) -> FileExtent:
+    """A member that can be read out of order."""
     extent = archive.extent(name)
+    if isinstance(extent, FileExtent):
+        return extent.part(0, extent.nbytes)
     allowed = allowed_nbytes(archive.members[name].packed_nbytes, limits)
     if extent.nbytes > allowed:
         raise LimitExceeded(f"{name} unpacks to {extent.nbytes} bytes, over {allowed}")
-    return extent
+    spooled = SpooledSource(extent.chunks(0, extent.nbytes, _COPY_STEP), name, extent.nbytes)
+    return FileExtent(spooled, 0, spooled.nbytes)

@@ -69,7 +69,8 @@ def _opens_json_header(location: Location) -> bool:
 
 
 def _perhaps_hdf5(location: Location) -> bool:
-    return location.head.startswith(b"\x89HDF") or location.suffix in (".h5", ".hdf5", ".keras", ".he5", ".json")
+    named = location.suffix in (".h5", ".hdf5", ".keras", ".he5", ".json")
+    return location.head.startswith(b"\x89HDF") or (named and not location.is_directory)
 
 
 _ZIP = _begins(b"PK\x03\x04")
