@@ -25,6 +25,7 @@ class Format:
     looks_like: Callable[[Location], bool]
     writes: bool = False
     extra: str | None = None
+    of_parts: bool = False
 
     def module(self) -> ModuleType:
         """The module that reads it. ImportError when a library of its extra is missing."""
@@ -73,6 +74,18 @@ def _perhaps_hdf5(location: Location) -> bool:
     return location.head.startswith(b"\x89HDF") or (named and not location.is_directory)
 
 
+def _is_directory(location: Location) -> bool:
+    return location.is_directory
+
+
+def _is_distcp(location: Location) -> bool:
+    return location.suffix == ".distcp"
+
+
+def _is_tar(location: Location) -> bool:
+    return location.head[257:262] == b"ustar"
+
+
 _ZIP = _begins(b"PK\x03\x04")
 _TORCH_ARCHIVE = _either(_ZIP, _directory_with("data.pkl", "version"))
 #: torch.serialization.MAGIC_NUMBER, as binary and as text pickles write it
@@ -85,6 +98,29 @@ _PICKLE_PERHAPS_PACKED = _begins(
 
 
 FORMATS: tuple[Format, ...] = (
+    Format(
+        "sharded",
+        "shards behind an index (safetensors, PyTorch); read and named as the format of the shards",
+        (".index.json",),
+        "JSON with weight_map, or a directory with one",
+        _either(_begins(b"{"), _is_directory),
+        of_parts=True,
+    ),
+    Format(
+        "deepspeed",
+        "a DeepSpeed ZeRO directory: model states; read and named as the format of its files",
+        (),
+        "directory with *mp_rank_*_model_states.pt",
+        _is_directory,
+        of_parts=True,
+    ),
+    Format(
+        "torch-dcp",
+        "a PyTorch distributed checkpoint (DCP)",
+        (),
+        "directory with .metadata of torch.distributed",
+        _either(_is_directory, _is_distcp),
+    ),
     Format(
         "torchscript",
         "a TorchScript archive",
@@ -105,6 +141,13 @@ FORMATS: tuple[Format, ...] = (
         (".pth", ".pt", ".bin", ".ckpt", ".tar", ".pkl"),
         "pickle of torch's magic number",
         _TORCH_LEGACY,
+    ),
+    Format(
+        "torch-tar",
+        "a PyTorch tar archive as written before 0.1.10",
+        (".pth", ".pt", ".tar", ".pkl"),
+        "tar with members storages, tensors and pickle",
+        _is_tar,
     ),
     Format(
         "safetensors",

@@ -93,13 +93,17 @@ def _load(
 ) -> Any:
     machine = archive.machine(name, limits, extra={**_CONSTRUCTORS, **extra}, built=_built)
     tree = machine.load()
-    issues += findings.foreign(machine, f"{archive.root}/{name}.pkl", own=_OWN_NAMES)
+    issues += findings.foreign(machine, f"{archive.root}/{name}.pkl", own=_is_own)
     return tree
+
+
+def _is_own(path: str) -> bool:
+    return path.startswith(_OWN_NAMES)
 
 
 def _built(machine: Machine, node: Object) -> Any:
     """The attributes of a module of the archive's own, those of submodules under joined names."""
-    if not node.path.startswith(_OWN_NAMES) or not isinstance(node.state, dict):
+    if not _is_own(node.path) or not isinstance(node.state, dict):
         return _torch_objects.built(machine, node)
     state = ModuleState(node.type_name, node.state)
     for name, value in node.state.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import printable
@@ -57,14 +57,14 @@ def is_harmless(node: Object) -> bool:
     return isinstance(node.callable, Global) and node.path in HARMLESS_CALLS
 
 
-def foreign(machine: Machine, where: str, *, own: str | None = None) -> list[Issue]:
+def foreign(machine: Machine, where: str, *, own: Callable[[str], bool] = lambda path: False) -> list[Issue]:
     """An issue for each foreign callable and each foreign class of what ``machine`` has read, each named once.
 
-    Names that begin with ``own`` are the format's own and mean no code outside the file.
+    Names of which ``own`` is true are the format's own: plain records, or code that lies in the file itself.
     """
 
     def is_foreign(node: Object) -> bool:
-        return not is_harmless(node) and not (own is not None and node.path.startswith(own))
+        return not is_harmless(node) and not (isinstance(node.callable, Global) and own(node.path))
 
     return [
         *_each(
