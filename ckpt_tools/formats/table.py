@@ -39,6 +39,13 @@ def _begins(*magics: bytes) -> Callable[[Location], bool]:
     return looks_like
 
 
+def _is_directory_or(*magics: bytes) -> Callable[[Location], bool]:
+    def looks_like(location: Location) -> bool:
+        return location.is_directory or location.head.startswith(magics)
+
+    return looks_like
+
+
 def _has_bytes(location: Location) -> bool:
     """For formats that have no fixed first bytes: they stand last."""
     return location.nbytes > 0
@@ -173,6 +180,27 @@ FORMATS: tuple[Format, ...] = (
         (".joblib", ".jl", ".pkl", ".gz", ".z", ".bz2", ".xz", ".lzma"),
         "pickle with joblib.numpy_pickle wrappers, or a compressed pickle",
         _PICKLE_PERHAPS_PACKED,
+    ),
+    Format(
+        "paddle-vars",
+        "a directory of Paddle variables",
+        (),
+        "files that hold one Paddle tensor each, named like variables",
+        _is_directory_or(b"\0\0\0\0", b"\n"),
+    ),
+    Format(
+        "paddle-combined",
+        "all parameters of a Paddle program",
+        (".pdiparams",),
+        "Paddle tensors one after the other; a Paddle program",
+        _begins(b"\0\0\0\0", b"\n", b"{"),
+    ),
+    Format(
+        "paddle-binary",
+        "one Paddle tensor in binary form",
+        (".pdtensor", ".bin"),
+        "four zero bytes, then a TensorDesc where it belongs",
+        _begins(b"\0\0\0\0"),
     ),
     Format(
         "paddle-pickle",
