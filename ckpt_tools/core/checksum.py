@@ -5,6 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from ckpt_tools.core.extents import Extent
 
 #: leveldb and TensorFlow store CRC-32C rotated and shifted, so that a CRC of bytes that hold CRCs stays good.
 _MASK_DELTA = 0xA282EAD8
@@ -49,3 +52,11 @@ class Checksum:
         for chunk in chunks:
             value = self.update(chunk, value)
         return value == self.value
+
+
+class Seal(NamedTuple):
+    """A run of bytes that a file can vouch for: where it is, and its checksum, None when none was recorded."""
+
+    place: str
+    extent: Extent
+    checksum: Checksum | None

@@ -9,12 +9,12 @@ whose size is not what the pickle says, pickles that unpack to far more than the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from ckpt_tools.core.checksum import Checksum
+from ckpt_tools.core.checksum import Checksum, Seal
 from ckpt_tools.core.extents import Extent, InflatedExtent, MemoryExtent, PathExtent
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import printable
@@ -45,6 +45,8 @@ class Members(Protocol):
     def checksum(self, name: str) -> Checksum | None: ...
 
     def issues(self) -> list[Issue]: ...
+
+    def seals(self) -> Iterable[Seal]: ...
 
     @property
     def nbytes(self) -> int: ...
@@ -84,6 +86,10 @@ class Folder:
     def issues(self) -> list[Issue]:
         """Nothing: a directory cannot be odd."""
         return []
+
+    def seals(self) -> tuple[()]:
+        """None: nothing vouches for the files of a directory."""
+        return ()
 
     @property
     def sources(self) -> list[Source]:

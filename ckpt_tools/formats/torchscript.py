@@ -65,6 +65,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=issues,
         facts={"zip version": version, "byte order": archive.byteorder},
         sources=archive.members.sources,
+        seals=archive.members.seals,
         limits=limits,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ckpt_tools.core.checkpoint import Pickled
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import printable
 from ckpt_tools.pickles.machine import Machine
@@ -82,6 +83,11 @@ def foreign(machine: Machine, where: str, *, own: Callable[[str], bool] = lambda
     ]
 
 
+def facts(machine: Machine, where: str) -> Pickled:
+    """What a pickle that ``machine`` has read tells of itself."""
+    return Pickled(where, machine.protocol, tuple(name.path for name in machine.globals.values()))
+
+
 def _reconstructs(node: Object) -> bool:
     """``copyreg._reconstructor(cls, object, None)`` makes an instance of ``cls``, as NEWOBJ does."""
     return node.path == "copyreg._reconstructor"
@@ -92,6 +98,6 @@ def _each(nodes: Iterable[Object], where: str, code: str, message: str) -> list[
     for node in nodes:
         first.setdefault(node.path, node.offset)
     return [
-        Issue(code, Severity.WARNING, where, message.format(path=printable(path), offset=offset))
+        Issue(code, Severity.WARNING, where, message.format(path=printable(path), offset=offset), subject=path)
         for path, offset in first.items()
     ]
