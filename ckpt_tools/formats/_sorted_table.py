@@ -1,8 +1,9 @@
 """Sorted string tables: keys in bytewise order, each with a value, in blocks behind an index of blocks.
 
 Source: the LevelDB table format (github.com/google/leveldb/blob/main/doc/table_format.md) as TensorFlow writes it
-(tensorflow/core/lib/io/format.cc): an index of a bundle, or a whole V1 checkpoint. Checked: the footer, handles against the
-file, CRC-32C of every block that is read whole, the order of keys. Refused: block types other than stored and snappy.
+(tensorflow/core/lib/io/format.cc): an index of a bundle, or a whole V1 checkpoint. Checked: the footer, handles against
+the file, CRC-32C of every block that is read whole, the order of keys. Refused: block types other than stored and
+snappy.
 """
 
 from __future__ import annotations
@@ -77,6 +78,10 @@ class ValueExtent(Extent):
         if isinstance(self._block, BlockExtent):
             self._block.check()
         return self.read_unchecked(offset, length)
+
+    def part(self, offset: int, nbytes: int) -> ValueExtent:
+        """A run of bytes inside this value."""
+        return ValueExtent(self._block, self._offset + offset, nbytes)
 
     def read_unchecked(self, offset: int, length: int) -> bytes:
         """Like ``read``, without a look at the rest of the block: for parts that tell where the others lie."""

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ckpt_tools.core.location import Location
+from ckpt_tools.formats import _sorted_table
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,17 @@ def _begins(*magics: bytes) -> Callable[[Location], bool]:
     return looks_like
 
 
+def _may_be_tensorflow(location: Location) -> bool:
+    """A table or what may have been one; a directory, a graph or a state file that may lead to one."""
+    return (
+        location.is_directory
+        or location.tail.endswith(_sorted_table.MAGIC)
+        or location.head.startswith(b"\0\0")
+        or location.suffix in (".index", ".pb", ".pbtxt")
+        or b"model_checkpoint_path" in location.head
+    )
+
+
 _ZIP = _begins(b"PK\x03\x04")
 
 FORMATS: tuple[Format, ...] = (
@@ -47,5 +59,19 @@ FORMATS: tuple[Format, ...] = (
         (".pth", ".pt", ".bin", ".ckpt", ".tar", ".th"),
         "zip with <root>/data.pkl",
         _ZIP,
+    ),
+    Format(
+        "tf-bundle",
+        "a TensorFlow checkpoint",
+        (".index",),
+        "a sorted table with a bundle header; a directory, SavedModel or state file that leads to one",
+        _may_be_tensorflow,
+    ),
+    Format(
+        "tf-v1",
+        "a TensorFlow V1 checkpoint",
+        (".ckpt",),
+        "a sorted table whose first value lists the tensors",
+        _may_be_tensorflow,
     ),
 )
