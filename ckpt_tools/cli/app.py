@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import ls
+from ckpt_tools.cli import formats, ls, show
 from ckpt_tools.cli.boundary import exits_cleanly
 
 app = typer.Typer(
@@ -38,7 +39,13 @@ def _common(
     pass
 
 
-app.command("ls")(exits_cleanly(ls.ls))
+_COMMANDS: dict[str, Callable[..., int | None]] = {
+    "ls": ls.ls,
+    "show": show.show,
+    "formats": formats.formats,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(exits_cleanly(_command))
 
 
 def main() -> None:

@@ -6,14 +6,12 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import typer
 
 from ckpt_tools.core.keys import printable
 from ckpt_tools.errors import CkptError
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _BUG = 70
 _INTERRUPTED = 130
@@ -27,7 +25,7 @@ def report(error: CkptError) -> None:
         print(printable(f"hint: {error.hint}"), file=sys.stderr)
 
 
-def exits_cleanly(command: F) -> F:
+def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., None]:
     """Wrap a command so that every way it can end has its exit code. Its own result is the exit code (None: 0)."""
 
     @functools.wraps(command)
@@ -59,4 +57,4 @@ def exits_cleanly(command: F) -> F:
             code = _BUG
         raise typer.Exit(code or 0)
 
-    return wrapped  # type: ignore[return-value]
+    return wrapped

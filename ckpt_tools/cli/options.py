@@ -8,12 +8,14 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 Match = Annotated[
-    list[str], typer.Option("--match", metavar="GLOB", help="Only names that this glob matches, whole or from a part on.")
+    list[str],
+    typer.Option("--match", metavar="GLOB", help="Only names that this glob matches, whole or from a part on."),
 ]
 Exclude = Annotated[list[str], typer.Option("--exclude", metavar="GLOB", help="Not the names that this glob matches.")]
 Root = Annotated[str | None, typer.Option("--root", metavar="KEY", help="Only what lies below this key.")]
 FormatName = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help="Read as this format instead of looking; see `ckpt formats`.")
+    str | None,
+    typer.Option("--format", metavar="NAME", help="Read as this format instead of looking; see `ckpt formats`."),
 ]
 Color = Annotated[
     bool | None, typer.Option("--color/--no-color", help="Colour, or none; by default on a terminal without NO_COLOR.")

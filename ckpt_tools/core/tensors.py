@@ -35,7 +35,7 @@ class TensorInfo(NamedTuple):
     shape: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """Number of elements; 1 for a 0-d tensor."""
         return math.prod(self.shape)
 
@@ -183,8 +183,7 @@ class StridedTensor(Tensor):
         return self.contiguous and self.offset == 0 and self.nbytes == self.storage.nbytes
 
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
-        dtype, shape = self.info
-        nbytes = self.info.nbytes
+        dtype, nbytes = self.info.dtype, self.info.nbytes
         if nbytes == 0:
             return
         if not self.contiguous:
@@ -307,9 +306,13 @@ class AssembledTensor(Tensor):
             raise CorruptFile(f"the pieces hold {covered} elements, the shape {list(info.shape)} has {info.count}")
         for i, (starts, piece) in enumerate(self.pieces):
             for other_starts, other in self.pieces[:i]:
-                if piece.info.count and other.info.count and all(
-                    a < b + m and b < a + n
-                    for a, n, b, m in zip(starts, piece.info.shape, other_starts, other.info.shape)
+                if (
+                    piece.info.count
+                    and other.info.count
+                    and all(
+                        a < b + m and b < a + n
+                        for a, n, b, m in zip(starts, piece.info.shape, other_starts, other.info.shape)
+                    )
                 ):
                     raise CorruptFile(f"the pieces at {list(other_starts)} and {list(starts)} overlap")
 

@@ -75,18 +75,14 @@ class ValueExtent(Extent):
         self.nbytes = nbytes
 
     def read(self, offset: int, length: int) -> bytes:
+        self._has(offset, length)
         if isinstance(self._block, BlockExtent):
             self._block.check()
-        return self.read_unchecked(offset, length)
-
-    def part(self, offset: int, nbytes: int) -> ValueExtent:
-        """A run of bytes inside this value."""
-        return ValueExtent(self._block, self._offset + offset, nbytes)
+        return self._block.read(self._offset + offset, length)
 
     def read_unchecked(self, offset: int, length: int) -> bytes:
         """Like ``read``, without a look at the rest of the block: for parts that tell where the others lie."""
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a value that has {self.nbytes}")
+        self._has(offset, length)
         return self._block.read(self._offset + offset, length)
 
 

@@ -13,7 +13,6 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.tensors import (
     AbsentTensor,
     CompositeTensor,
-    Storage,
     StridedTensor,
     Tensor,
     TensorInfo,
@@ -160,7 +159,9 @@ def _wrapper(inner: Any, state: Any) -> Any:
     placements = _placements(held.get("_spec"))
     note = ", ".join([name, *placements, f"local part {list(local.info.shape)}"])
     if local.info.shape == whole.shape and isinstance(local, StridedTensor):
-        return StridedTensor(whole, local.storage, local.offset, local.strides, note=note, conj=local.conj, neg=local.neg)
+        return StridedTensor(
+            whole, local.storage, local.offset, local.strides, note=note, conj=local.conj, neg=local.neg
+        )
     return AbsentTensor(whole, f"{note}: this file holds one shard of it", note=note)
 
 
@@ -171,7 +172,9 @@ def _placements(spec: Any) -> list[str]:
     shown = []
     for placement in placements if isinstance(placements, tuple) else ():
         if isinstance(placement, Opaque):
-            fields = ", ".join(str(v) for v in (*placement.args, *placement.attributes().values()) if isinstance(v, int))
+            fields = ", ".join(
+                str(v) for v in (*placement.args, *placement.attributes().values()) if isinstance(v, int)
+            )
             shown.append(f"{placement.type_name.rpartition('.')[2]}({fields})")
     return shown
 
@@ -288,8 +291,10 @@ def built(machine: Machine, node: Object) -> Any:
 
 
 def _oldest(node: Object) -> Any:
-    """``torch.FloatTensor`` and BUILD ``(storage, offset, size, strides)``; a Parameter wraps one."""
+    """``torch.FloatTensor`` and BUILD ``(storage, offset, size, strides)``; a Parameter is made from one or wraps one."""
     state = node.state
+    if node.args and isinstance(node.args[0], Tensor):
+        return node.args[0]
     if isinstance(state, tuple) and len(state) >= 4 and isinstance(state[0], StridedTensor):
         return _view(*state[:4])
     if isinstance(state, tuple) and state and isinstance(state[0], Tensor):
@@ -299,8 +304,14 @@ def _oldest(node: Object) -> Any:
     return None
 
 
-def machine(source: Any, *, persistent: Callable[[Any], Any], extra: Mapping[str, Constructor] | None = None) -> Machine:
-    """A machine that knows torch's, numpy's and Python's names."""
+def machine(
+    source: Any,
+    *,
+    persistent: Callable[[Any], Any],
+    extra: Mapping[str, Constructor] | None = None,
+    built: Callable[[Machine, Object], Any] = built,
+) -> Machine:
+    """A machine that knows torch's, numpy's and Python's names, and those of ``extra``."""
     return Machine(
         source,
         constructors={**CONSTRUCTORS, **(extra or {})},

@@ -1,8 +1,8 @@
 """What variables are for, told by their names: the habits of TensorFlow's name-based ``Saver``.
 
 Sources: the slot names of tf.compat.v1.train's optimizers (``kernel/Adam``, ``kernel/Adam_1``), of the optimizers that
-came with BERT (``adam_m``), Tensor2Tensor (``adafactor_vr``) and Mesh TensorFlow (``kernel_slot_vr``), of Keras in graph
-mode (``training/Adam/kernel/m``), and tf.train.ExponentialMovingAverage.
+came with BERT (``adam_m``), Tensor2Tensor (``adafactor_vr``) and Mesh TensorFlow (``kernel_slot_vr``), of Keras in
+graph mode (``training/Adam/kernel/m``), and tf.train.ExponentialMovingAverage.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _texts(value: ValueExtent, count: int) -> list[bytes]:
     return texts
 
 
-def _fields(value: ValueExtent, wanted: int, most: int) -> list[ValueExtent]:
+def _fields(value: ValueExtent, wanted: int, most: int) -> list[Extent]:
     """The runs of bytes that stand in field ``wanted`` of a value's TensorProto."""
     offset, nbytes = 0, value.nbytes
     for step in _TO_TENSOR:

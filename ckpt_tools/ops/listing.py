@@ -1,22 +1,258 @@
-"""What ``ls`` shows of a checkpoint, as values: rows for tensors and values, sums, sharing."""
+"""What ``ls`` shows, as values: the leaves of a checkpoint with sums, sharing, digests; a line for each of several."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ckpt_tools.core.checkpoint import Checkpoint, Entry
+from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import Globs, Key
+from ckpt_tools.core.location import Location, locate
 from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, Tensor
 from ckpt_tools.core.tree import Cycle, NumpyScalar, Opaque, SetNode
-from ckpt_tools.errors import UsageError
+from ckpt_tools.errors import CkptError, CorruptFile, MissingBytes, UsageError
+from ckpt_tools.formats import detect, families, format_named, open_location, recognise
+from ckpt_tools.formats.table import Format
 from ckpt_tools.pickles.nodes import Blob, Global, LongText, PersistentId, TextBlob
+
+if TYPE_CHECKING:
+    from ckpt_tools.ops.numbers import Numbers
 
 #: Texts and byte strings longer than this are shortened where they are shown as values.
 _SHOWN_TEXT = 10_000
+
+
+Found = tuple[Location, "Format | CkptError"]
+
+
+def find(path: str | os.PathLike[str], format: str | None = None) -> list[Found]:
+    """The checkpoints a path stands for: one, or all that a directory holds. Raises when there is none."""
+    location = locate(path)
+    if format is not None:
+        return [(location, format_named(format))]
+    if location.is_directory and recognise(location) is None:
+        found = list(families.members(location.path)) or list(families.below(location.path))
+        if found:
+            return found
+    return [(location, detect(location))]
+
+
+def opened(location: Location, row: Format | CkptError) -> Checkpoint:
+    """The checkpoint of a find."""
+    if isinstance(row, CkptError):
+        raise row
+    return open_location(location, row)
+
+
+def values_nbytes(checkpoint: Checkpoint) -> int:
+    """Bytes that reading all values takes, for a progress bar."""
+    return sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+
+
+@dataclass(frozen=True)
+class Group:
+    """What lies below one name."""
+
+    name: str
+    totals: Totals
+
+
+@dataclass
+class Listing:
+    """The selected leaves of one checkpoint and what was asked about them; ``digests`` and ``numbers`` by name."""
+
+    checkpoint: Checkpoint
+    entries: list[Entry]
+    issues: list[Issue]
+    digests: dict[str, str | None] | None = None
+    numbers: dict[str, Numbers] | None = None
+    #: some tensor's bytes are missing or damaged
+    bytes_missing: bool = False
+    _labels: StorageLabels = field(default_factory=lambda: StorageLabels())
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [entry.node for entry in self.entries if entry.is_tensor]
+
+    @cached_property
+    def totals(self) -> Totals:
+        return totals(self.tensors)
+
+    @cached_property
+    def shares(self) -> dict[str, str]:
+        """For each tensor whose storage an earlier one looks at too: a remark that names the first of them."""
+        first: dict[Storage, str] = {}
+        remarks = {}
+        for entry in self.entries:
+            if entry.is_tensor and entry.node.storage is not None:
+                name = first.setdefault(entry.node.storage, entry.name)
+                if name != entry.name:
+                    remarks[entry.name] = f"shares storage with {name}"
+        return remarks
+
+    def groups(self, depth: int) -> list[Group]:
+        """Sums by the first ``depth`` parts of the name; a part of a key counts, and so does one between dots of the
+        last part when depth reaches that far."""
+        members: dict[str, list[Tensor]] = {}
+        for entry in self.entries:
+            if entry.is_tensor:
+                members.setdefault(_group_name(entry, depth), []).append(entry.node)
+        return [Group(name, totals(tensors)) for name, tensors in members.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that ``ls --json`` has for one checkpoint."""
+        tensors, values = [], []
+        for entry in self.entries:
+            if not entry.is_tensor:
+                values.append(value_row(entry))
+                continue
+            row = tensor_row(entry, self._labels)
+            if self.digests is not None:
+                row["sha256"] = self.digests.get(entry.name)
+            if self.numbers is not None:
+                measured = self.numbers.get(entry.name)
+                row["stats"] = measured.to_json() if measured else None
+            tensors.append(row)
+        checkpoint = self.checkpoint
+        return {
+            "path": checkpoint.location.shown,
+            "format": checkpoint.format,
+            "producer": checkpoint.producer,
+            "nbytes": checkpoint.nbytes,
+            "facts": checkpoint.facts,
+            "tensors": tensors,
+            "values": values,
+            "issues": [issue.to_json() for issue in self.issues],
+        }
+
+
+def _group_name(entry: Entry, depth: int) -> str:
+    if len(entry.key) > 1:
+        parts = [*map(str, entry.key[:-1]), *str(entry.key[-1]).split(".")]
+        used = min(depth, len(parts))
+        inside_last = used - (len(entry.key) - 1)
+        if inside_last <= 0:
+            return "/".join(parts[:used])
+        return "/".join([*parts[: len(entry.key) - 1], ".".join(parts[len(entry.key) - 1 : used])])
+    text = entry.name
+    separator = "/" if "/" in text else "."
+    return separator.join(text.split(separator)[:depth])
+
+
+def make(
+    checkpoint: Checkpoint,
+    globs: Globs,
+    *,
+    root: str | None = None,
+    digests: bool = False,
+    stats: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Listing:
+    """List the leaves that were asked for; with ``digests`` or ``stats`` their values are read, a chunk at a time.
+
+    Bytes that cannot be had do not stop the listing: the tensor has no digest, and an issue says why.
+    """
+    listing = Listing(checkpoint, selected(checkpoint, globs, root), list(checkpoint.issues))
+    listing.digests = {} if digests else None
+    listing.numbers = {} if stats else None
+    if not digests and not stats:
+        return listing
+    for entry in listing.entries:
+        if not entry.is_tensor:
+            continue
+        try:
+            if listing.digests is not None:
+                listing.digests[entry.name] = digest(entry.node, progress)
+            if listing.numbers is not None:
+                from ckpt_tools.ops import numbers
+
+                if numbers.has_numbers(entry.node):
+                    listing.numbers[entry.name] = numbers.measure(entry.node)
+        except MissingBytes as error:
+            if not (isinstance(entry.node, AbsentTensor) and entry.node.meta):
+                listing.bytes_missing = True
+                listing.issues.append(
+                    Issue(
+                        "integrity-missing-bytes",
+                        Severity.ERROR,
+                        entry.name,
+                        f"its bytes are not here: {error.message}",
+                    )
+                )
+        except CorruptFile as error:
+            listing.bytes_missing = True
+            listing.issues.append(Issue("integrity-damaged-bytes", Severity.ERROR, entry.name, error.message))
+    return listing
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One line about a checkpoint among several."""
+
+    path: str
+    nbytes: int
+    age_seconds: float
+    format: str | None = None
+    iteration: int | None = None
+    tensors: int | None = None
+    parameters: int | None = None
+    remark: str | None = None
+    error: str | None = None
+
+
+#: Top-level values that say how far a training is, the most telling first.
+_STEP_NAMES = ("iteration", "iterations", "global_step", "step", "steps", "save_counter", "epoch")
+_LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)", re.DOTALL)
+
+
+def summarise(location: Location, row: Format | CkptError) -> Summary:
+    """A line about one of several checkpoints; damage is told in it, not raised."""
+    path = location.path
+    nbytes = location.nbytes
+    age = time.time() - path.stat().st_mtime
+    try:
+        with opened(location, row) as checkpoint:
+            sums = totals(checkpoint.tensors.values())
+            return Summary(
+                location.shown,
+                checkpoint.nbytes,
+                age,
+                checkpoint.format,
+                iteration_of(checkpoint),
+                sums.tensors,
+                sums.parameters,
+            )
+    except CkptError as error:
+        return Summary(location.shown, nbytes, age, error=error.message)
+
+
+def iteration_of(checkpoint: Checkpoint) -> int | None:
+    """How far the training was: a value of the file that says so, else the last number in its name."""
+    found = iteration_inside(checkpoint)
+    if found is not None:
+        return found
+    number = _LAST_NUMBER.search(Path(checkpoint.location.shown).name.split(".")[0])
+    return int(number[1]) if number and len(number[1]) < 19 else None
+
+
+def iteration_inside(checkpoint: Checkpoint) -> int | None:
+    """The iteration that the file itself records at its top level; None when it records none."""
+    tops = {entry.key[0]: entry.node for entry in checkpoint.entries if len(entry.key) == 1 and not entry.is_tensor}
+    for name in _STEP_NAMES:
+        value = tops.get(name)
+        value = value.value if isinstance(value, NumpyScalar) else value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
 
 
 def selected(checkpoint: Checkpoint, globs: Globs, root: str | None = None) -> list[Entry]:
@@ -79,7 +315,7 @@ class Totals:
     viewed_nbytes: int
 
 
-def totals(tensors: Iterator[Tensor] | list[Tensor]) -> Totals:
+def totals(tensors: Iterable[Tensor]) -> Totals:
     """Sums over ``tensors``."""
     count = parameters = nbytes = stored = viewed = 0
     views: dict[Storage, list[StridedTensor]] = {}
@@ -114,9 +350,7 @@ def _distinct(looking: list[StridedTensor]) -> tuple[int, int]:
         if 0 in info.shape:
             continue
         own = math.prod(n for n, s in zip(info.shape, strides or (1,) * len(info.shape)) if s != 0)
-        last = offset + (
-            info.count if strides is None else 1 + sum((n - 1) * s for n, s in zip(info.shape, strides))
-        )
+        last = offset + (info.count if strides is None else 1 + sum((n - 1) * s for n, s in zip(info.shape, strides)))
         elements += own
         spans.append((offset * info.dtype.bit_width, last * info.dtype.bit_width))
     spans.sort()
@@ -181,7 +415,7 @@ def value_of(node: Any) -> Any:
     return str(node)
 
 
-def tensor_row(entry: Entry, labels: StorageLabels, sha256: str | None = None, *, digests: bool = False) -> dict[str, Any]:
+def tensor_row(entry: Entry, labels: StorageLabels) -> dict[str, Any]:
     """One tensor as the JSON of ``ls`` has it."""
     tensor: Tensor = entry.node
     row: dict[str, Any] = {
@@ -196,8 +430,6 @@ def tensor_row(entry: Entry, labels: StorageLabels, sha256: str | None = None, *
         row["alias"] = tensor.alias
     if tensor.note is not None:
         row["note"] = tensor.note
-    if digests:
-        row["sha256"] = sha256
     return row
 
 

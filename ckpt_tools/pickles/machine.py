@@ -106,7 +106,7 @@ class Machine:
     def skip(self, length: int, what: str) -> Extent:
         """Locate ``length`` bytes at :attr:`position` without reading them; it moves behind them."""
         self._span(self.position, length, what)
-        part = subextent(self.extent, self.position, length)
+        part = self.extent.part(self.position, length)
         self.position += length
         return part
 
@@ -336,15 +336,6 @@ class Machine:
         return int.from_bytes(self.read_bytes(nbytes, "a length"), "little")
 
 
-def subextent(extent: Extent, offset: int, length: int) -> Extent:
-    """A part of a run, as a run of its own."""
-    if isinstance(extent, FileExtent):
-        return FileExtent(extent.source, extent.offset + offset, length)
-    if isinstance(extent, MemoryExtent):
-        return MemoryExtent(extent.data[offset : offset + length])
-    return MemoryExtent(extent.read(offset, length))
-
-
 def _replace(memo: dict[int, Any], old: Any, new: Any) -> None:
     """Let later references see ``new``. What BUILD completes was put into the memo a few entries ago."""
     for index in reversed(memo):
@@ -447,7 +438,7 @@ def _quoted(machine: Machine) -> Any:
         raise CorruptFile("a STRING opcode without quotes")
     import codecs
 
-    return _python2_text(machine, codecs.escape_decode(line[1:-1])[0])  # type: ignore[attr-defined]
+    return _python2_text(machine, codecs.escape_decode(line[1:-1])[0])
 
 
 def _unicode_line(machine: Machine) -> str:
@@ -571,7 +562,9 @@ def _add_items(machine: Machine, stack: _Stack, metastack: list[_Stack], memo: d
 
 
 def _extension(machine: Machine, stack: _Stack, metastack: list[_Stack], memo: dict[int, Any]) -> _Stack:
-    raise CorruptFile(f"a code of the extension registry at byte {machine.position - 1}: what it means is not in the file")
+    raise CorruptFile(
+        f"a code of the extension registry at byte {machine.position - 1}: what it means is not in the file"
+    )
 
 
 def _next_buffer(machine: Machine) -> Object:

@@ -19,18 +19,20 @@ def _mapping(type_name: str) -> Constructor:
             args = args[1:]
         if args:
             items = args[0]
-            if isinstance(items, dict):
-                made.update(items)
-            elif isinstance(items, (list, tuple)) and all(
-                isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int, float, Global))
-                for pair in items
-            ):
-                made.update(items)
-            else:
+            if not isinstance(items, dict) and not _are_pairs(items):
                 return NotImplemented
+            made.update(items)
         return made
 
     return make
+
+
+def _are_pairs(items: Any) -> bool:
+    """Whether this is a list of (key, value) with keys that can be hashed here."""
+    return isinstance(items, (list, tuple)) and all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], (str, int, float, Global))
+        for pair in items
+    )
 
 
 def _set(type_name: str) -> Constructor:

@@ -1,0 +1,69 @@
+"""Large files for the benchmarks, written by the frameworks themselves, each once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import once, python
+
+_TORCH = """
+import sys, torch
+path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+torch.manual_seed(0)
+torch.save({f"layer{i}.weight": torch.randn(numel) for i in range(count)}, path)
+"""
+_PADDLE = """
+import sys, paddle
+path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+state = {f"layer{i}.weight": paddle.randn([numel]) for i in range(count)}
+paddle.save({"epoch": 1, "iteration": 10, "main_params": state}, path)
+"""
+_TF = """
+import sys, tensorflow as tf
+path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+names = [f"layer{i}/kernel" for i in range(count)]
+tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=[""] * count,
+                  tensors=[tf.random.normal([numel]) for _ in range(count)])
+"""
+_SAFETENSORS = """
+import sys, torch
+from safetensors.torch import save_file
+path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+save_file({f"layer{i}.weight": torch.randn(numel) for i in range(count)}, path)
+"""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the files are, and how large: ``count`` tensors of ``numel`` float32 values; ``many`` tiny ones."""
+
+    folder: Path
+    count: int
+    numel: int
+    many: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.numel * 4
+
+    def _made(self, name: str, code: str, count: int, numel: int, made: str | None = None) -> Path:
+        path = self.folder / name
+        if not (self.folder / (made or name)).exists():
+            once(python(code, path, count, numel))
+        return path
+
+    def pth(self) -> Path:
+        return self._made("large.pth", _TORCH, self.count, self.numel)
+
+    def pdz(self) -> Path:
+        return self._made("large.pdz", _PADDLE, self.count, self.numel)
+
+    def tf(self) -> Path:
+        return self._made("large-tf", _TF, self.count, self.numel, "large-tf.index")
+
+    def safetensors(self) -> Path:
+        return self._made("large.safetensors", _SAFETENSORS, self.count, self.numel)
+
+    def many_pth(self) -> Path:
+        return self._made("many.pth", _TORCH, self.many, 2)

@@ -1,0 +1,240 @@
+"""Layer kinds and the parts of a layer, once, and what each framework calls them.
+
+A kind is a layer as such (``linear``, ``conv2d``, ``lstm``); a part is one tensor of it, under torch's name (``weight``,
+``running_mean``, ``weight_ih_l0``). The tables are data: class names of torch.nn, paddle.nn and keras.layers, the names
+their state has, and the names Paddle gives to variables (``paddle.nn`` class in snake case, a number, ``.w_0``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+
+class LayerPart(NamedTuple):
+    """Which tensor of which kind of layer. An empty ``kind`` is an unknown one."""
+
+    kind: str
+    part: str
+
+
+#: Kinds whose parts are vectors, the same in every framework but for their names and lengths of shape.
+NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
+RECURRENT = frozenset({"lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_cell"})
+CONVOLUTIONS = frozenset(
+    f"{stem}{rank}d" for stem in ("conv", "conv_transpose", "depthwise_conv") for rank in (1, 2, 3)
+)
+
+_RANKED = {
+    "Conv{}d": "conv{}d",
+    "LazyConv{}d": "conv{}d",
+    "ConvTranspose{}d": "conv_transpose{}d",
+    "LazyConvTranspose{}d": "conv_transpose{}d",
+    "BatchNorm{}d": "batch_norm",
+    "LazyBatchNorm{}d": "batch_norm",
+    "InstanceNorm{}d": "instance_norm",
+    "Conv{}D": "conv{}d",
+    "Conv{}DTranspose": "conv_transpose{}d",
+    "DepthwiseConv{}D": "depthwise_conv{}d",
+    "SeparableConv{}D": "separable_conv{}d",
+    "BatchNorm{}D": "batch_norm",
+    "InstanceNorm{}D": "instance_norm",
+}
+#: Class name -> kind. The frameworks agree wherever they share a name.
+KIND_BY_CLASS: Mapping[str, str] = {
+    **{name.format(rank): kind.format(rank) for name, kind in _RANKED.items() for rank in (1, 2, 3)},
+    "Linear": "linear",
+    "LazyLinear": "linear",
+    "NonDynamicallyQuantizableLinear": "linear",
+    "Dense": "linear",
+    "Embedding": "embedding",
+    "EmbeddingBag": "embedding",
+    "BatchNorm": "batch_norm",
+    "SyncBatchNorm": "batch_norm",
+    "BatchNormalization": "batch_norm",
+    "LayerNorm": "layer_norm",
+    "LayerNormalization": "layer_norm",
+    "GroupNorm": "group_norm",
+    "GroupNormalization": "group_norm",
+    "RMSNorm": "rms_norm",
+    "RMSNormalization": "rms_norm",
+    "LSTM": "lstm",
+    "GRU": "gru",
+    "RNN": "rnn",
+    "SimpleRNN": "rnn",
+    "LSTMCell": "lstm_cell",
+    "GRUCell": "gru_cell",
+    "RNNCell": "rnn_cell",
+    "SimpleRNNCell": "rnn_cell",
+    "MultiheadAttention": "attention",
+    "MultiHeadAttention": "attention",
+    "PReLU": "prelu",
+    "Bilinear": "bilinear",
+}
+
+#: What Paddle's layer helper makes variable names of -> kind; ``fc`` is static Paddle's Linear.
+_KIND_BY_VARIABLE: Mapping[str, str] = {
+    "linear": "linear",
+    "fc": "linear",
+    "embedding": "embedding",
+    **{f"conv{rank}d": f"conv{rank}d" for rank in (1, 2, 3)},
+    **{f"conv{rank}d_transpose": f"conv_transpose{rank}d" for rank in (1, 2, 3)},
+    **{f"batch_norm{rank}d": "batch_norm" for rank in (1, 2, 3)},
+    **{f"instance_norm{rank}d": "instance_norm" for rank in (1, 2, 3)},
+    "batch_norm": "batch_norm",
+    "sync_batch_norm": "batch_norm",
+    "layer_norm": "layer_norm",
+    "group_norm": "group_norm",
+    "lstm_cell": "lstm_cell",
+    "gru_cell": "gru_cell",
+    "simple_rnn_cell": "rnn_cell",
+    "p_re_lu": "prelu",
+    "bilinear": "bilinear",
+}
+_VARIABLE = re.compile(r"(?P<layer>[a-z][a-z0-9_]*?)_\d+\.(?P<slot>[wb]_\d+)")
+_SLOTS = {"w_0": "weight", "b_0": "bias"}
+_SLOTS_BY_KIND = {
+    "batch_norm": {"w_1": "running_mean", "w_2": "running_var"},
+    "lstm_cell": {"w_0": "weight_ih", "w_1": "weight_hh", "b_0": "bias_ih", "b_1": "bias_hh"},
+    "gru_cell": {"w_0": "weight_ih", "w_1": "weight_hh", "b_0": "bias_ih", "b_1": "bias_hh"},
+    "rnn_cell": {"w_0": "weight_ih", "w_1": "weight_hh", "b_0": "bias_ih", "b_1": "bias_hh"},
+}
+
+#: The last segment of a name -> the part, where the spelling alone says it.
+PART_BY_LEAF: Mapping[str, str] = {
+    "weight": "weight",
+    "bias": "bias",
+    "running_mean": "running_mean",
+    "running_var": "running_var",
+    "num_batches_tracked": "num_batches_tracked",
+    # Paddle
+    "_mean": "running_mean",
+    "_variance": "running_var",
+    "_weight": "weight",
+    # Keras and TensorFlow
+    "kernel": "weight",
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+    "embeddings": "weight",
+    "depthwise_kernel": "weight",
+    "alpha": "weight",
+}
+#: What only one framework writes as the last segment.
+FAMILY_BY_LEAF: Mapping[str, str] = {
+    "running_mean": "torch",
+    "running_var": "torch",
+    "num_batches_tracked": "torch",
+    "_mean": "paddle",
+    "_variance": "paddle",
+    "kernel": "keras",
+    "gamma": "keras",
+    "moving_mean": "keras",
+    "moving_variance": "keras",
+    "embeddings": "keras",
+    "depthwise_kernel": "keras",
+}
+_KERAS_CELLS = frozenset({"lstm_cell", "gru_cell", "simple_rnn_cell"})
+_KERAS_RECURRENT = {"kernel": "weight_ih", "recurrent_kernel": "weight_hh", "bias": "bias_ih"}
+_RECURRENT_PART = re.compile(r"(?P<part>(?:weight|bias)_(?:ih|hh|hr|ho))(?P<layer>_l\d+)?(?P<reverse>_reverse)?")
+_WEIGHT_NORM = {"original0": "_g", "original1": "_v"}
+#: Names of parts that weight norm and spectral norm keep in place of the weight.
+DERIVED_PARTS = frozenset({"weight_g", "weight_v", "weight_orig", "weight_u"})
+
+_SEPARATORS = re.compile(r"[./]")
+#: The end of every variable's key in TensorFlow's object-based checkpoints
+_TF_ATTRIBUTE = re.compile(r"/\.ATTRIBUTES/VARIABLE_VALUE$")
+
+
+def segments(name: str) -> list[str]:
+    """A name cut at ``.`` and ``/``, without what TensorFlow appends to every variable (an attribute, ``:0``)."""
+    return _SEPARATORS.split(_TF_ATTRIBUTE.sub("", name).removesuffix(":0"))
+
+
+def from_paddle_variable(variable: str) -> LayerPart | None:
+    """What a Paddle variable name (``linear_0.w_0``) says of its tensor; None for names of another form."""
+    found = _VARIABLE.fullmatch(variable)
+    kind = _KIND_BY_VARIABLE.get(found["layer"]) if found else None
+    if found is None or kind is None:
+        return None
+    part = _SLOTS_BY_KIND.get(kind, {}).get(found["slot"]) or _SLOTS.get(found["slot"], "")
+    return LayerPart(kind, part)
+
+
+def part_of_leaf(leaf: str) -> str:
+    """The part that the last segment of a name stands for; "" when it is a framework's own word for something else."""
+    known = PART_BY_LEAF.get(leaf)
+    if known is not None:
+        return known
+    if leaf in DERIVED_PARTS or _RECURRENT_PART.fullmatch(leaf):
+        return leaf
+    return ""
+
+
+def canonical(name: str, known: LayerPart | None = None) -> tuple[str, ...]:
+    """The segments of a name with its end spelled as torch spells that part.
+
+    So ``bn/moving_mean``, ``bn._mean`` and ``bn.running_mean`` are one, ``parametrizations.weight.original0`` is
+    ``weight_g``, and the cell of a Keras LSTM is torch's layer with ``weight_ih_l0``. What is not known stays.
+    """
+    parts = segments(name)
+    if len(parts) >= 3 and parts[-3] == "parametrizations" and parts[-1] in _WEIGHT_NORM:
+        return (*parts[:-3], parts[-2] + _WEIGHT_NORM[parts[-1]])
+    if len(parts) >= 3 and parts[-2] in _KERAS_CELLS and parts[-1] in _KERAS_RECURRENT:
+        path, reverse = parts[:-2], ""
+        if len(path) >= 2 and path[-1].startswith(("forward_", "backward_")):
+            reverse = "_reverse" if path[-1].startswith("backward_") else ""
+            path = path[:-1]
+        return (*path, f"{_KERAS_RECURRENT[parts[-1]]}_l0{reverse}")
+    leaf = PART_BY_LEAF.get(parts[-1])
+    if leaf is None and known is not None and known.part and not _RECURRENT_PART.fullmatch(parts[-1]):
+        leaf = known.part
+    return (*parts[:-1], leaf or parts[-1])
+
+
+def family_of_names(names: Sequence[str]) -> str | None:
+    """The one framework whose spellings occur among the names; None when none or several do."""
+    found = {FAMILY_BY_LEAF.get(segments(name)[-1]) for name in names} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def infer_parts(shapes: Mapping[str, Shape]) -> dict[str, LayerPart]:
+    """What names and their siblings say beyond doubt: normalisations with statistics, recurrent layers, convolutions.
+
+    A matrix called ``weight`` is not in the answer: it may be a Linear or an Embedding.
+    """
+    siblings: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for name in shapes:
+        parts = canonical(name)
+        siblings[parts[:-1]][parts[-1]] = name
+    found: dict[str, LayerPart] = {}
+    for parts_of_layer in siblings.values():
+        for part, name in parts_of_layer.items():
+            kind = _beyond_doubt(part, parts_of_layer, shapes, name)
+            if kind:
+                found[name] = LayerPart(kind, part)
+    return found
+
+
+_GATES = {4: "lstm", 3: "gru", 1: "rnn"}
+
+
+def _beyond_doubt(part: str, layer: Mapping[str, str], shapes: Mapping[str, Shape], name: str) -> str:
+    recurrent = _RECURRENT_PART.fullmatch(part)
+    if recurrent is not None:
+        hidden = "weight_hh" + (recurrent["layer"] or "") + (recurrent["reverse"] or "")
+        shape = sorted(shapes[layer[hidden]]) if hidden in layer else []
+        gates = shape[1] // shape[0] if len(shape) == 2 and shape[0] and shape[1] % shape[0] == 0 else 0
+        kind = _GATES.get(gates, "")
+        return kind if recurrent["layer"] or not kind else f"{kind}_cell"
+    if "running_mean" in layer and part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+        return "batch_norm"
+    rank = len(shapes[name])
+    if part in ("weight", "weight_v", "weight_orig") and 3 <= rank <= 5:
+        return f"depthwise_conv{rank - 2}d" if segments(name)[-1] == "depthwise_kernel" else f"conv{rank - 2}d"
+    return ""
