@@ -223,9 +223,7 @@ class _Bundle:
             )
         fits = entry.nbytes == info.nbytes if dtype.bit_width else count <= entry.nbytes
         if not fits:
-            return self.troubles.absent(
-                name, info, "integrity-size", f"{entry.nbytes} bytes are recorded for {list(entry.shape)} of {dtype}"
-            )
+            raise CorruptFile(f"{name}: {entry.nbytes} bytes are recorded for {list(entry.shape)} of {dtype}")
         source = self.shards.source(entry.shard)
         file = self.shards.name(entry.shard)
         if source is None:
