@@ -14,9 +14,8 @@ from ckpt_tools.cli import options
 from ckpt_tools.cli.output import Output, count_text
 
 if TYPE_CHECKING:
-    from ckpt_tools.core.issues import Issue
     from ckpt_tools.ops.policy import Policy
-    from ckpt_tools.ops.verify import Report, Request
+    from ckpt_tools.ops.verify import Report
 
 HELP = """Say whether checkpoints are whole, safe to load, and what was expected. The verdict is the exit code.
 

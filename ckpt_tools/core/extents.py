@@ -15,6 +15,8 @@ from ckpt_tools.errors import CorruptFile, TruncatedFile
 _PACKED_STEP = 64 * 1024
 #: Readers with a sliding window look back a little; that must not unpack everything again.
 _KEPT_BEHIND = 64
+#: 64 bits, seven in each byte.
+_LONGEST_VARINT = 10
 
 
 class Extent(ABC):
@@ -244,3 +246,43 @@ class Latin1Extent(_SequentialExtent):
                 raise CorruptFile("array bytes kept as text are not Latin-1 in UTF-8") from error
         if rest:
             raise TruncatedFile("array bytes kept as text end inside a character")
+
+
+class VarintExtent(_SequentialExtent):
+    """Integers of ``itemsize`` bytes, little-endian, that are kept as packed varints (Protocol Buffers).
+
+    Negative ones stand there as the two's complement of 64 bits; what one has beyond ``itemsize`` bytes is dropped.
+    """
+
+    __slots__ = ("itemsize", "packed")
+
+    def __init__(self, packed: Extent, count: int, itemsize: int) -> None:
+        self.packed = packed
+        self.itemsize = itemsize
+        super().__init__(count * itemsize)
+
+    def _produce(self) -> Iterator[bytes]:
+        import numpy
+
+        rest = b""
+        for data in self.packed.chunks(0, self.packed.nbytes, _PACKED_STEP):
+            raw = numpy.frombuffer(rest + data, "u1")
+            ends = numpy.flatnonzero(raw < 0x80) + 1
+            if not len(ends):
+                rest = raw.tobytes()
+                if len(rest) >= _LONGEST_VARINT:
+                    raise CorruptFile("a packed integer of more than ten bytes")
+                continue
+            starts = numpy.concatenate(([0], ends[:-1]))
+            lengths = ends - starts
+            longest = int(lengths.max())
+            if longest > _LONGEST_VARINT:
+                raise CorruptFile("a packed integer of more than ten bytes")
+            values = numpy.zeros(len(ends), "<u8")
+            for position in range(longest):
+                some = numpy.flatnonzero(lengths > position)
+                values[some] |= (raw[starts[some] + position] & 0x7F).astype("u8") << numpy.uint64(7 * position)
+            yield values.view("u1").reshape(-1, 8)[:, : self.itemsize].tobytes()
+            rest = raw[ends[-1] :].tobytes()
+        if rest:
+            raise TruncatedFile("packed integers end inside one")

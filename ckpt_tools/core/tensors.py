@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ckpt_tools.core.checksum import Checksum
@@ -376,15 +376,21 @@ class CompositeTensor(Tensor):
 class AbsentTensor(Tensor):
     """A tensor that is described and whose bytes are not here. ``reason`` ends the sentence "… has no bytes: "."""
 
-    __slots__ = ("meta", "reason")
+    __slots__ = ("by_design", "reason")
 
     def __init__(
-        self, info: TensorInfo, reason: str, *, meta: bool = False, alias: str | None = None, note: str | None = None
+        self,
+        info: TensorInfo,
+        reason: str,
+        *,
+        by_design: bool = False,
+        alias: str | None = None,
+        note: str | None = None,
     ) -> None:
         self.info = info
         self.storage = None
         self.reason = reason
-        self.meta = meta  # the format says there are none, as against bytes that are missing
+        self.by_design = by_design  # the file never had them (meta tensors, other ranks' shards): nothing is missing
         self.alias = alias
         self.note = note if note is not None else reason
 
@@ -393,15 +399,15 @@ class AbsentTensor(Tensor):
 
 
 class StringTensor(Tensor):
-    """A tensor of byte strings. ``elements`` reads them all: they are small wherever they occur."""
+    """A tensor of byte strings. ``read`` gets them all, small as they are wherever they occur, and checks them."""
 
-    __slots__ = ("_read", "checksum", "stored_nbytes")
+    __slots__ = ("_read", "stored_nbytes")
 
     def __init__(
         self,
         shape: tuple[int, ...],
         dtype: DType,
-        read: object,
+        read: Callable[[], list[bytes]],
         *,
         stored_nbytes: int = 0,
         alias: str | None = None,
@@ -416,9 +422,7 @@ class StringTensor(Tensor):
 
     def elements(self) -> list[bytes]:
         """All elements in row-major order."""
-        assert callable(self._read)
-        elements: list[bytes] = self._read()
-        return elements
+        return self._read()
 
     @property
     def nbytes(self) -> int:

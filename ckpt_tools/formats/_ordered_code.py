@@ -1,8 +1,8 @@
-"""OrderedCode, the encoding in which TensorFlow writes the keys of slices: bytewise order is the order of the values.
+"""OrderedCode, the encoding in which TensorFlow writes the keys of slices: bytewise order is the order of values.
 
-Source: tensorflow/core/lib/strings/ordered_code.cc and tensorflow/core/util/saved_tensor_slice_util.cc. A slice's key is
-the number 0, the tensor's name, the number of dimensions, and for each dimension start and length; a whole dimension
-has start 0 and length -1.
+Source: tensorflow/core/lib/strings/ordered_code.cc and tensorflow/core/util/saved_tensor_slice_util.cc. A slice's key
+is the number 0, the tensor's name, the number of dimensions, and for each dimension start and length; a whole
+dimension has start 0 and length -1.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Field(NamedTuple):
 
 
 def scan(extent: Extent, offset: int = 0, nbytes: int | None = None) -> Iterator[Field]:
-    """Like :func:`fields` for a message that may be large: only keys and lengths are read, offsets are of ``extent``."""
+    """:func:`fields` for a message that may be large: only keys and lengths are read; offsets are the extent's."""
     end = offset + (extent.nbytes - offset if nbytes is None else nbytes)
     while offset < end:
         window = extent.read(offset, min(_WINDOW, end - offset))

@@ -1,8 +1,9 @@
 """Sorted string tables: keys in bytewise order, each with a value, in blocks behind an index of blocks.
 
 Source: the LevelDB table format (github.com/google/leveldb/blob/main/doc/table_format.md) as TensorFlow writes it
-(tensorflow/core/lib/io/format.cc): an index of a bundle, or a whole V1 checkpoint. Checked: the footer, handles against the
-file, CRC-32C of every block that is read whole, the order of keys. Refused: block types other than stored and snappy.
+(tensorflow/core/lib/io/format.cc): an index of a bundle, or a whole V1 checkpoint. Checked: the footer, handles against
+the file, CRC-32C of every block that is read whole, the order of keys. Refused: block types other than stored and
+snappy.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ class ValueExtent(Extent):
         self.nbytes = nbytes
 
     def read(self, offset: int, length: int) -> bytes:
+        self._has(offset, length)
         if isinstance(self._block, BlockExtent):
             self._block.check()
-        return self.read_unchecked(offset, length)
+        return self._block.read(self._offset + offset, length)
 
     def read_unchecked(self, offset: int, length: int) -> bytes:
         """Like ``read``, without a look at the rest of the block: for parts that tell where the others lie."""
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a value that has {self.nbytes}")
+        self._has(offset, length)
         return self._block.read(self._offset + offset, length)
 
 

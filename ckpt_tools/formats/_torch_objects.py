@@ -85,7 +85,7 @@ def _view(
     if len(size) > _RANK:
         raise LimitExceeded(f"a tensor of {len(size)} dimensions")
     if base.storage.location == "meta":
-        return AbsentTensor(TensorInfo(dtype or base.info.dtype, size), "a meta tensor", meta=True)  # type: ignore[return-value]
+        return AbsentTensor(TensorInfo(dtype or base.info.dtype, size), "a meta tensor", by_design=True)  # type: ignore[return-value]
     tensor = StridedTensor(TensorInfo(dtype or base.info.dtype, size), base.storage, base.offset + offset, strides)
     if isinstance(metadata, dict):
         tensor.conj, tensor.neg = bool(metadata.get("conj")), bool(metadata.get("neg"))
@@ -162,7 +162,7 @@ def _wrapper(inner: Any, state: Any) -> Any:
         return StridedTensor(
             whole, local.storage, local.offset, local.strides, note=note, conj=local.conj, neg=local.neg
         )
-    return AbsentTensor(whole, f"{note}: this file holds one shard of it", note=note)
+    return AbsentTensor(whole, f"{note}: this file holds one shard of it", by_design=True, note=note)
 
 
 def _placements(spec: Any) -> list[str]:
@@ -247,7 +247,7 @@ def _rebuild_nested(args: Any) -> Any:
 
 def _rebuild_meta(args: Any) -> Any:
     dtype, size = args[:2]
-    return AbsentTensor(TensorInfo(torch_dtype(dtype), tuple(size)), "a meta tensor", meta=True)
+    return AbsentTensor(TensorInfo(torch_dtype(dtype), tuple(size)), "a meta tensor", by_design=True)
 
 
 def _layout(args: Any) -> Any:

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 from ckpt_tools.core.location import Location
+from ckpt_tools.formats import _sorted_table
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,17 @@ def _is_distcp(location: Location) -> bool:
     return location.suffix == ".distcp"
 
 
+def _may_be_tensorflow(location: Location) -> bool:
+    """A table or what may have been one; a directory, a graph or a state file that may lead to one."""
+    return (
+        location.is_directory
+        or location.tail.endswith(_sorted_table.MAGIC)
+        or location.head.startswith(b"\0\0")
+        or location.suffix in (".index", ".pb", ".pbtxt")
+        or b"model_checkpoint_path" in location.head
+    )
+
+
 def _is_tar(location: Location) -> bool:
     return location.head[257:262] == b"ustar"
 
@@ -155,6 +167,20 @@ FORMATS: tuple[Format, ...] = (
         (".pth", ".pt", ".tar", ".pkl"),
         "tar with members storages, tensors and pickle",
         _is_tar,
+    ),
+    Format(
+        "tf-bundle",
+        "a TensorFlow checkpoint",
+        (".index",),
+        "a sorted table with a bundle header; a directory, SavedModel or state file that leads to one",
+        _may_be_tensorflow,
+    ),
+    Format(
+        "tf-v1",
+        "a TensorFlow V1 checkpoint",
+        (".ckpt",),
+        "a sorted table whose first value lists the tensors",
+        _may_be_tensorflow,
     ),
     Format(
         "safetensors",

@@ -85,19 +85,17 @@ def _first_without(checkpoint: Checkpoint) -> str:
 def _broken(seal: Seal, tensors: list[str], progress: Progress) -> Issue | None:
     """An issue when the bytes of a run are not those that its checksum was made of."""
     assert seal.checksum is not None
-    holds = f", which holds {_names(tensors)}" if tensors else ""
+    holds = f" in {_names(tensors)}" if tensors else ""
     try:
         if seal.checksum.matches(_told(seal.extent.chunks(0, seal.extent.nbytes, CHUNK_NBYTES), progress)):
             return None
     except CorruptFile as error:
         return Issue("integrity-unreadable", Severity.ERROR, seal.place, f"cannot be read{holds}: {error.message}")
-    return Issue(
-        "integrity-checksum",
-        Severity.ERROR,
-        seal.place,
-        f"{_KINDS[seal.checksum.kind]} mismatch in {seal.place}{holds}: bytes have changed since they were written",
-        "restore the file from where it was written; the other tensors are good",
-    )
+    text = f"{_KINDS[seal.checksum.kind]} mismatch{holds}: its bytes have changed since they were written"
+    hint = "restore it from where it was written"
+    if seal.checksum.kind == "crc32c":
+        hint += "; if several tensors differ, index and data may come from different saves"
+    return Issue("integrity-checksum", Severity.ERROR, seal.place, text, hint)
 
 
 _KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
@@ -124,7 +122,9 @@ def _unreadable(checkpoint: Checkpoint, progress: Progress) -> list[Issue]:
             continue
         tensor: Tensor = entry.node
         plain = isinstance(tensor, StridedTensor) and isinstance(tensor.storage.extent, FileExtent)
-        if plain or isinstance(tensor, AbsentTensor) or (tensor.storage is not None and tensor.storage.checksum):
+        if plain or (tensor.storage is not None and tensor.storage.checksum):
+            continue
+        if isinstance(tensor, AbsentTensor) and tensor.by_design:
             continue
         try:
             for _ in _told(tensor.chunks(), progress):

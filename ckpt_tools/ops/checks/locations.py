@@ -1,7 +1,9 @@
 """placeholder"""
 
 from __future__ import annotations
+
 from pathlib import Path
+
 from ckpt_tools.ops.checks import Outcome
 
 
