@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Policy:
 
     def judge(self, issue: Issue) -> Issue | None:
         """The finding with the severity that this policy gives it; None when it drops it. Later globs win."""
-        for glob, severity in reversed(self.severities.items()):
+        for glob, severity in reversed(list(self.severities.items())):
             if fnmatch.fnmatchcase(issue.code, glob):
                 return None if severity is None else dataclasses.replace(issue, severity=severity)
         return issue
@@ -67,19 +67,23 @@ def load(path: Path) -> Policy:
 
 
 def _policy(table: dict[str, Any], where: str) -> Policy:
-    known = {
-        "fail-on": ("fail_on", lambda v: _severity(v, where, ("error", "warning"))),
-        "allow": ("allow", lambda v: _texts(v, where, "allow")),
-        "required": ("required", lambda v: _texts(v, where, "required")),
-        "max-nbytes": ("max_nbytes", lambda v: _typed(v, int, where, "max-nbytes")),
-        "finite": ("finite", lambda v: _typed(v, bool, where, "finite")),
-        "resume": ("resume", lambda v: _typed(v, bool, where, "resume")),
-        "severity": ("severities", lambda v: _severities(v, where)),
+    known: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "fail-on": ("fail_on", lambda value: _severity(value, where, ("error", "warning"))),
+        "allow": ("allow", lambda value: _texts(value, where, "allow")),
+        "required": ("required", lambda value: _texts(value, where, "required")),
+        "max-nbytes": ("max_nbytes", lambda value: _typed(value, int, where, "max-nbytes")),
+        "finite": ("finite", lambda value: _typed(value, bool, where, "finite")),
+        "resume": ("resume", lambda value: _typed(value, bool, where, "resume")),
+        "severity": ("severities", lambda value: _severities(value, where)),
     }
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise UsageError(f"the policy {where} has {', '.join(unknown)}; known are {', '.join(known)}")
-    return Policy(**{known[name][0]: known[name][1](value) for name, value in table.items()})
+    fields: dict[str, Any] = {}
+    for name, value in table.items():
+        member, read = known[name]
+        fields[member] = read(value)
+    return Policy(**fields)
 
 
 def _typed(value: Any, kind: type, where: str, name: str) -> Any:

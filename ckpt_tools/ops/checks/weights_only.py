@@ -67,7 +67,8 @@ def takes(checkpoint: Checkpoint) -> Outcome:
     if not reasons:
         return done(name, path)
     text = f"torch.load refuses it under weights_only=True: {'; '.join(dict.fromkeys(reasons))}"
-    hint = f"ckpt convert {path} weights.pth --allow-loss writes a file that loads"
+    runs_code = any(issue.code == "pickle-foreign-call" for issue in checkpoint.issues)
+    hint = None if runs_code else f"ckpt convert {path} weights.pth --allow-loss writes a file that loads"
     return done(name, path, [Issue("safety-weights-only", Severity.NOTE, path, text, hint)])
 
 

@@ -26,7 +26,8 @@ def render(report: Report) -> str:
     for suite in suites.values():
         document.add_testsuite(suite)
     document.update_statistics()
-    return document.tostring().decode("utf-8") + "\n"
+    text: str = document.tostring().decode("utf-8")
+    return text + "\n"
 
 
 def _case(outcome: Outcome, report: Report) -> TestCase:
