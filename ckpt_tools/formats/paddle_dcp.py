@@ -229,28 +229,32 @@ class _DataFiles:
 
 
 def _assembled(key: str, boxes: list[Box], described: _Description, files: _DataFiles, issues: list[Issue]) -> Tensor:
-    """A tensor from its boxes. When one of them cannot be had, the tensor is described and has no bytes."""
-    dtype = boxes[0].dtype
-    info = TensorInfo(dtype, tuple(max(extents) for extents in zip(*(box.whole for box in boxes))))
+    """A tensor from its boxes. When they cannot be had, or do not fit together, it is described and has no bytes."""
+    info = TensorInfo(boxes[0].dtype, tuple(max(extents) for extents in zip(*(box.whole for box in boxes))))
+    try:
+        return _from_boxes(key, info, boxes, described, files)
+    except CorruptFile as error:
+        where = printable(key)
+        issues.append(Issue("integrity-missing-part", Severity.ERROR, where, f"{where}: {error.message}"))
+        return AbsentTensor(info, error.message)
+
+
+def _from_boxes(key: str, info: TensorInfo, boxes: list[Box], described: _Description, files: _DataFiles) -> Tensor:
     runs: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[int, StridedTensor]]] = {}
     for box in boxes:
         file_name = described.file_of(key, box)
         array = files.array(file_name, key) if file_name is not None else None
-        if array is None or array.info.count != box.kept or array.info.dtype.bit_width != dtype.bit_width:
+        if array is None or array.info.count != box.kept or array.info.dtype.bit_width != info.dtype.bit_width:
             found = f"{array.info.dtype} {list(array.info.shape)}" if array is not None else "nothing"
-            reason = f"its part at {list(box.start)} should be in {file_name}, where there is {found}"
-            issues.append(
-                Issue("integrity-missing-part", Severity.ERROR, printable(key), f"{printable(key)}: {reason}")
-            )
-            return AbsentTensor(info, reason)
+            raise CorruptFile(f"its part at {list(box.start)} should be in {file_name}, where there is {found}")
         runs.setdefault((box.start, box.shape), []).append((box.run[0] if box.run else 0, array))
-    pieces = [(start, _whole_box(key, TensorInfo(dtype, shape), parts)) for (start, shape), parts in runs.items()]
+    pieces = [(start, _whole_box(TensorInfo(info.dtype, shape), parts)) for (start, shape), parts in runs.items()]
     if len(pieces) == 1 and pieces[0][1].info.shape == info.shape:
         return pieces[0][1]
     return AssembledTensor(info, pieces)
 
 
-def _whole_box(key: str, info: TensorInfo, runs: list[tuple[int, StridedTensor]]) -> StridedTensor:
+def _whole_box(info: TensorInfo, runs: list[tuple[int, StridedTensor]]) -> StridedTensor:
     """A box in one piece, or put together from the runs that it was flattened into. ``info`` knows its element type."""
     runs.sort(key=lambda run: run[0])
     arrays = [array for _, array in runs]
@@ -260,9 +264,9 @@ def _whole_box(key: str, info: TensorInfo, runs: list[tuple[int, StridedTensor]]
     end = 0
     for start, array in runs:
         if start != end or not array.compact or array.storage.byteorder != first.storage.byteorder:
-            raise CorruptFile(f"{printable(key)} is flattened into runs that do not follow each other at {end}")
+            raise CorruptFile(f"a part is flattened into runs that do not follow each other at {end}")
         end += array.info.count
     if end != info.count:
-        raise CorruptFile(f"{printable(key)} is flattened into runs of {end} elements, it has {info.count}")
+        raise CorruptFile(f"a part is flattened into runs of {end} elements, it has {info.count}")
     extent = JoinedExtent([array.storage.extent for array in arrays])
     return StridedTensor(info, Storage(extent, byteorder=first.storage.byteorder))
