@@ -32,10 +32,14 @@ from ckpt_tools.pickles.numpy_objects import checked_shape
 
 _METADATA = re.compile(r"(?P<save>\d+)\.metadata")
 _DATA = re.compile(r"(?P<rank>\d+)_(?P<save>\d+)\.distcp")
-#: Every class of the metadata lies below this module, wherever releases put it.
-_OWN = "paddle.distributed."
+#: The classes of the metadata. Releases moved the module about below ``paddle.distributed``.
+_OWN = re.compile(r"paddle\.distributed\.(?:\w+\.)*metadata\.(?:Metadata|LocalTensorMetadata|LocalTensorIndex)")
 #: Flattened state dicts nest like state dicts: real ones stay below 40 levels.
 _LONGEST_PATH = 100
+
+
+def _is_own(path: str) -> bool:
+    return _OWN.fullmatch(path) is not None
 
 
 class Box(NamedTuple):
@@ -92,7 +96,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues.append(Issue("paddle-several-saves", Severity.NOTE, location.shown, message))
     metadata_path = directory / f"{save}.metadata"
     pickled = pickle_of(at(metadata_path), limits)
-    issues += findings.foreign(pickled.machine, metadata_path.name, own=_OWN)
+    issues += findings.foreign(pickled.machine, metadata_path.name, own=_is_own)
     described = _Description(pickled.tree)
     files = _DataFiles(directory, limits, issues)
     root = Dict()
@@ -134,7 +138,7 @@ class _Description:
     """What the metadata says: boxes by tensor, files by box, paths by flat name. CorruptFile when it is not that."""
 
     def __init__(self, tree: Node) -> None:
-        fields = tree.attributes() if isinstance(tree, Object) and tree.path.startswith(_OWN) else {}
+        fields = tree.attributes() if isinstance(tree, Object) and _is_own(tree.path) else {}
         parts, files, paths = (fields.get(n) for n in ("state_dict_metadata", "storage_metadata", "flat_mapping"))
         if not isinstance(parts, dict) or not isinstance(files, dict):
             raise CorruptFile("the metadata does not describe tensors and the files that keep them")
@@ -179,7 +183,7 @@ def _boxes(key: str, parts: Node) -> list[Box]:
 
 
 def _attributes(node: Node) -> dict[str, Node]:
-    if not isinstance(node, Object) or not node.path.startswith(_OWN):
+    if not isinstance(node, Object) or not _is_own(node.path):
         raise CorruptFile("the metadata holds something else than descriptions of tensors")
     return node.attributes()
 
