@@ -14,7 +14,11 @@ from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.ops.checks import Outcome, done, skipped
 
 #: What readers call their findings, and what they are called here.
-_CODES = {"pickle-foreign-call": "safety-call", "pickle-foreign-class": "safety-class"}
+_CODES = {
+    "pickle-foreign-call": "safety-call",
+    "pickle-foreign-class": "safety-class",
+    "pickle-foreign-name": "safety-name",
+}
 #: Formats that can hold code or objects at all.
 _WITHOUT_OBJECTS = {"safetensors", "tf-bundle", "tf-v1", "hdf5", "paddle-combined", "paddle-vars", "paddle-binary"}
 
