@@ -16,7 +16,7 @@ from ckpt_tools.core.purposes import Purpose, Role
 from ckpt_tools.core.tensors import AbsentTensor, AssembledTensor, StringTensor, Tensor, TensorInfo
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.formats._ordered_code import Span
-from ckpt_tools.formats._protobuf import fields, number, signed, submessage
+from ckpt_tools.formats._protobuf import fields, message, number, signed, submessage
 
 STRING, VARIANT = BY_NAME["string"], BY_NAME["variant"]
 
@@ -91,8 +91,7 @@ def parse_shape(data: bytes) -> tuple[int, ...]:
     sizes = []
     for index, _, value in fields(data):
         if index == 2:
-            inner = [signed(number(part)) for at, _, part in fields(submessage(value)) if at == 1]
-            sizes.append(inner[-1] if inner else 0)
+            sizes.append(signed(number(message(submessage(value)).get(1, 0))))
         elif index == 3 and value:
             raise CorruptFile("a tensor of unknown rank")
     if len(sizes) > DEFAULT_LIMITS.rank:
@@ -107,8 +106,9 @@ def parse_spans(data: bytes) -> tuple[Span, ...]:
     spans = []
     for index, _, value in fields(data):
         if index == 1:
-            inner = {at: signed(number(part)) for at, _, part in fields(submessage(value))}
-            spans.append(Span(inner.get(1, 0), inner.get(2)))
+            parts = message(submessage(value))
+            length = signed(number(parts[2])) if 2 in parts else None
+            spans.append(Span(signed(number(parts.get(1, 0))), length))
     if len(spans) > DEFAULT_LIMITS.rank:
         raise LimitExceeded(f"a slice of {len(spans)} dimensions")
     return tuple(spans)
