@@ -143,7 +143,8 @@ class ObjectGraph:
         described: set[int] = set()
         for index in sorted(optimizers):
             trained |= self._describe_optimizer(index, known, described)
-        outside = self._reachable([0], closed=optimizers) - optimizers if 0 not in optimizers else set()
+        root = {0} - optimizers if self.nodes else set()
+        outside = self._reachable(root, closed=optimizers) - optimizers
         inside = self._reachable(optimizers)
         named = {child: name for node in self.nodes for name, child in node.children if name in _COUNTERS}
         purposes = {}
