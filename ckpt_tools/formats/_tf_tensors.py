@@ -20,6 +20,8 @@ from ckpt_tools.formats._protobuf import fields, message, number, signed, submes
 
 STRING, VARIANT = BY_NAME["string"], BY_NAME["variant"]
 
+#: DT_FLOAT4_E2M1FN: TensorFlow gives each value a byte of its own, other formats pack two into one.
+_FLOAT4 = 33
 #: Tensors that are named in an issue that concerns many.
 _NAMED = 3
 
@@ -79,7 +81,7 @@ def element_type(code: int, nbytes: int, count: int) -> tuple[DType, bool]:
     """The element type of that DataType number, and whether it is known; if not, the bytes of ``count`` elements tell
     its width.
     """
-    known = BY_TF.get(code)
+    known = composed("float4_e2m1fn", 1, "V1") if code == _FLOAT4 else BY_TF.get(code)
     if known is not None:
         return known, True
     width = nbytes // count if count > 0 and nbytes % count == 0 else 0
