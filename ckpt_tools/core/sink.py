@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -261,6 +261,13 @@ class SinkSet:
         for sink in self._parts:
             sink.publish()
         self._index.publish()
+
+
+def write_file(path: str | os.PathLike[str], pieces: Iterable[bytes], *, overwrite: bool) -> None:
+    """Write a file from pieces of bytes, whole or not at all."""
+    with Sink(path, overwrite=overwrite) as sink:
+        for piece in pieces:
+            sink.write(piece)
 
 
 def backup(path: str | os.PathLike[str]) -> Path:

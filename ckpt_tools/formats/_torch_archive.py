@@ -9,7 +9,7 @@ whose size is not what the pickle says, pickles that unpack to far more than the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,7 +38,7 @@ class Members(Protocol):
     """Files under names: a zip archive, or the directory it was unpacked to."""
 
     @property
-    def members(self) -> Container[str]: ...
+    def members(self) -> Collection[str]: ...
 
     def extent(self, name: str) -> Extent: ...
 

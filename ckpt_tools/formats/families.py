@@ -15,7 +15,9 @@ from ckpt_tools.formats.table import Format
 #: Files that lie beside checkpoints and are none: records, logs, backups and temporary files of this and other tools.
 _COMPANIONS = re.compile(
     r"(checkpoint|.*\.(meta|jsonl|json|txt|log|ya?ml|md|toml|cfg|csv|py|sh|lock|pbtxt|pb)|events\.out\..*"
-    r"|.*\.bak-\d.*|\..*)",
+    r"|.*\.bak-\d.*|\..*"
+    # a Paddle program and the structured names beside its parameters
+    r"|.*\.pdmodel|__model__|.*\.pdiparams\.info|__(variables|params)\.info__)",
     re.DOTALL,
 )
 

@@ -230,10 +230,9 @@ class _Bundle:
             return self.troubles.absent(
                 name, info, "integrity-unknown-dtype", f"element type {entry.dtype} is none that is known"
             )
-        if entry.nbytes != dtype.nbytes(count) if dtype.bit_width else entry.nbytes < count:
-            raise CorruptFile(
-                f"{printable(name)}: {entry.nbytes} bytes are recorded for {list(entry.shape)} of {dtype}"
-            )
+        fits = entry.nbytes == dtype.nbytes(count) if dtype.bit_width else count <= entry.nbytes
+        if not fits:
+            raise CorruptFile(f"{name}: {entry.nbytes} bytes are recorded for {list(entry.shape)} of {dtype}")
         data = self.shards.extent(entry.shard)
         file = self.shards.name(entry.shard)
         if data is None:
