@@ -16,7 +16,7 @@ from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.checksum import Checksum, crc32c, mask, unmask
 from ckpt_tools.core.extents import Extent, FileExtent, PathExtent
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Key, printable
+from ckpt_tools.core.keys import Key
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.purposes import Purpose, Role
