@@ -83,8 +83,8 @@ class Output:
             print(printable(text), file=sys.stderr)
 
     @contextmanager
-    def progress(self, label: str, total: int) -> Iterator[Progress]:
-        """A bar on stderr, drawn only when it lasts and somebody is looking."""
+    def progress(self, label: str, total: int = 0) -> Iterator[Progress]:
+        """A bar on stderr, drawn only when it lasts and somebody is looking; ``total`` bytes, 0 when nobody knows."""
         progress = Progress(label, total, shown=sys.stderr.isatty() and not self.quiet, output=self)
         try:
             yield progress
@@ -125,7 +125,7 @@ class Progress:
             console=self._output.console(sys.stderr),
             transient=True,
         )
-        self._task = self._bar.add_task(printable(self._label), total=self._total, completed=self._done)
+        self._task = self._bar.add_task(printable(self._label), total=self._total or None, completed=self._done)
         self._bar.start()
 
     def close(self) -> None:

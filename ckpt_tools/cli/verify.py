@@ -89,7 +89,7 @@ def verify(
         format=format,
     )
     known = verifying.baseline(baseline) if baseline is not None else frozenset()
-    with out.progress("verifying", 0) as progress:
+    with out.progress("verifying") as progress:
         result = verifying.run(paths, request, jobs=jobs, progress=progress)
     result.known = known
     for kind, target in targets:
