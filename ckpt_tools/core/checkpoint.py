@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType, TracebackType
+from typing import NamedTuple
 
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import Key, names_of
@@ -17,8 +18,7 @@ from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, walk
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One leaf: its key, its name (unique in the checkpoint) and the node itself."""
 
     key: Key

@@ -121,7 +121,7 @@ def _storages(machine: Machine, objects: dict[int, StridedTensor]) -> None:
         dtype = _torch_objects.storage_dtype(cls)
         numel = int.from_bytes(machine.read_bytes(8, "a number of elements"), "little", signed=True)
         extent = machine.skip(numel * dtype.itemsize, f"storage {key}")
-        objects[key] = _torch_objects.StorageView(TensorInfo(dtype, (numel,)), Storage(extent, location=str(device)))
+        objects[key] = _torch_objects.StorageView(dtype, numel, Storage(extent, location=device if type(device) is str else "cpu"))
     parts = machine.load()
     if not isinstance(parts, list) or any(
         not isinstance(part, tuple) or len(part) != 4 or any(type(n) is not int for n in part) for part in parts
@@ -129,7 +129,7 @@ def _storages(machine: Machine, objects: dict[int, StridedTensor]) -> None:
         raise CorruptFile("the list of parts of storages is none")
     for key, root_key, offset, numel in parts:
         root = _known(objects, root_key)
-        part = _torch_objects.StorageView(TensorInfo(root.info.dtype, (numel,)), root.storage, root.offset + offset)
+        part = _torch_objects.StorageView(root.info.dtype, numel, root.storage, root.offset + offset)
         part.check_span()
         objects[key] = part
 
