@@ -1,9 +1,9 @@
 """The archive that torch writes, whatever is in it: a root folder with pickles, and beside each the storages it names.
 
-``<root>/NAME.pkl`` refers to storages ``<root>/NAME/<key>``; ``version`` and ``byteorder`` (absent: little) hold for all
-(caffe2/serialize/inline_container.cc, torch/serialization.py). The root folder is that of the first directory entry.
-People unpack these zips, so a directory with the same files counts as one. Refused: a version outside 1 to 10, storages
-whose size is not what the pickle says, pickles that unpack to far more than they should.
+``<root>/NAME.pkl`` refers to storages ``<root>/NAME/<key>``; ``version`` and ``byteorder`` (absent: little) hold for
+all (caffe2/serialize/inline_container.cc, torch/serialization.py). The root folder is that of the first directory
+entry. People unpack these zips, so a directory with the same files counts as one. Refused: a version outside 1 to 10,
+storages whose size is not what the pickle says, pickles that unpack to far more than they should.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Storages:
             storage = self._known[key] = self._open(key, device)
         if numel * dtype.itemsize != storage.extent.nbytes and device != "meta":
             raise CorruptFile(
-                f"storage {printable(key)} holds {storage.nbytes} bytes, {numel} elements of {dtype} were expected in it"
+                f"storage {printable(key)} holds {storage.nbytes} bytes, {numel} elements of {dtype} were expected"
             )
         return _torch_objects.StorageView(dtype, numel, storage)
 

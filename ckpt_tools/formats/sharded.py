@@ -1,7 +1,7 @@
 """Sharded sets: files of another format behind an index JSON, shown as the one checkpoint they are.
 
-The index says which file holds which tensor; names count as one part of a key, as in the shards. Tensors of a shard that
-is missing or damaged are listed without type and shape, which only the shard knows.
+The index says which file holds which tensor; names count as one part of a key, as in the shards. Tensors of a shard
+that is missing or damaged are listed without type and shape, which only the shard knows.
 """
 
 from __future__ import annotations
@@ -68,12 +68,8 @@ def _add(root: Dict, name: str, expected: list[str], parts: Parts) -> None:
         raise CorruptFile(f"{name} holds no names")
     for key, node in held.items():
         if key in root:
-            _say(
-                parts,
-                "integrity-repeated-tensor",
-                name,
-                f"{printable(str(key))} is in an earlier shard too; that one is shown",
-            )
+            message = f"{printable(str(key))} is in an earlier shard too; that one is shown"
+            _say(parts, "integrity-repeated-tensor", name, message)
         else:
             root[key] = node
     strange = [key for key in held if key not in set(expected)]
