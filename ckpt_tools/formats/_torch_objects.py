@@ -13,6 +13,7 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.tensors import (
     AbsentTensor,
     CompositeTensor,
+    Storage,
     StridedTensor,
     Tensor,
     TensorInfo,
