@@ -140,37 +140,34 @@ def _write_report(result: Report, kind: str, target: Path | None) -> None:
         write_file(target, [text.encode("utf-8")], overwrite=True)
 
 
-def _print(out: Output, result: Report, *, verbose: bool) -> None:
-    from rich.text import Text
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
-    from ckpt_tools.cli.render import cell
+
+def _print(out: Output, result: Report, *, verbose: bool) -> None:
+    """Findings by path, the worst path first; skipped checks of a single path, all checks when asked for."""
     from ckpt_tools.ops.checks import Status
 
-    console = out.console()
-    styles = {"error": "bold red", "warning": "yellow", "note": "dim"}
     paths = list(dict.fromkeys(outcome.path for outcome in result.outcomes))
     for path in sorted(paths, key=lambda path: _worst(result, path)):
-        outcomes = [o for o in result.outcomes if o.path == path]
-        issues = [issue for issue in result.issues if any(issue in o.issues for o in outcomes)]
-        shown = [issue for issue in issues if not (out.quiet and issue.severity.value == "note")]
+        outcomes = [outcome for outcome in result.outcomes if outcome.path == path]
+        of_path = {issue for outcome in outcomes for issue in outcome.issues}
+        shown = [i for i in result.issues if i in of_path and not (out.quiet and i.severity.value == "note")]
         if not (shown or verbose or len(paths) == 1):
             continue
-        console.print(cell(path, "bold"))
+        out.line((path, "bold"))
         for issue in shown:
-            line = Text("  ").append(f"{issue.severity.value:<8}", style=styles[issue.severity.value])
-            line.append_text(cell(f"{issue.code}  "))
-            line.append_text(cell(issue.message if issue.where == path else f"{issue.where}: {issue.message}"))
-            if result.is_known(issue):
-                line.append("  (known)", style="dim")
-            console.print(line)
+            text = issue.message if issue.where == path else f"{issue.where}: {issue.message}"
+            known = "  (known)" if result.is_known(issue) else ""
+            severity = issue.severity.value
+            out.line(("  ", ""), (f"{severity:<8}", _STYLES[severity]), (f"{issue.code}  {text}", ""), (known, "dim"))
             if issue.hint:
-                console.print(cell(f"           {issue.hint}", "dim"))
+                out.line((f"          {issue.hint}", "dim"))
         for outcome in outcomes:
-            if outcome.status is Status.SKIPPED and (verbose or len(paths) == 1):
-                console.print(cell(f"  skipped   {outcome.check}: {outcome.why}", "dim"))
+            if outcome.status is Status.SKIPPED and (verbose or (len(paths) == 1 and not out.quiet)):
+                out.line((f"  skipped {outcome.check}: {outcome.why}", "dim"))
             elif outcome.status is Status.PASSED and verbose:
-                console.print(cell(f"  passed    {outcome.check}", "green"))
-    console.print(cell(_verdict(result), "bold green" if result.verdict == "sound" else "bold red"))
+                out.line((f"  passed  {outcome.check}", "green"))
+    out.line((_verdict(result), "bold green" if result.verdict == "sound" else "bold red"))
 
 
 def _worst(result: Report, path: str) -> tuple[int, str]:

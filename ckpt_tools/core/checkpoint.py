@@ -19,8 +19,7 @@ from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, walk
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One leaf: its key, its name (unique in the checkpoint) and the node itself."""
 
     key: Key

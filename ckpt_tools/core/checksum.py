@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -59,8 +58,7 @@ def crc32c(data: bytes, value: int = 0) -> int:
     return int(castagnoli.crc32c(data, value))
 
 
-@dataclass(frozen=True)
-class Checksum:
+class Checksum(NamedTuple):
     """What a file says the checksum of a run of bytes is. ``kind`` is ``crc32`` or ``crc32c`` (unmasked here)."""
 
     kind: str

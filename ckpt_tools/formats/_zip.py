@@ -53,7 +53,9 @@ class MemberExtent(FileExtent):
     __slots__ = ("_header_offset", "_name")
 
     def __init__(self, run: FileExtent, member: Member) -> None:
-        super().__init__(run.source, -1, member.packed_nbytes)
+        self.source = run.source
+        self.offset = -1
+        self.nbytes = member.packed_nbytes
         self._header_offset = run.offset + member.header_offset
         self._name = member.name
 

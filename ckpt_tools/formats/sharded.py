@@ -1,7 +1,7 @@
 """Sharded sets: files of another format behind an index JSON, shown as the one checkpoint they are.
 
-The index says which file holds which tensor; names count as one part of a key, as in the shards. Tensors of a shard that
-is missing or damaged are listed without type and shape, which only the shard knows.
+The index says which file holds which tensor; names count as one part of a key, as in the shards. Tensors of a shard
+that is missing or damaged are listed without type and shape, which only the shard knows.
 """
 
 from __future__ import annotations
@@ -67,15 +67,11 @@ def _add(root: Dict, name: str, expected: list[str], parts: Parts) -> None:
     if not isinstance(held, dict):
         raise CorruptFile(f"{name} holds no names")
     for key, node in held.items():
-        if not isinstance(node, Tensor):  # metadata of a shard; the first shard's stands for all
-            root.setdefault(key, node)
-        elif key in root:
-            _say(
-                parts,
-                "integrity-repeated-tensor",
-                name,
-                f"{printable(str(key))} is in an earlier shard too; that one is shown",
-            )
+        if key in root and not isinstance(node, Tensor):  # each shard repeats what is said about the whole
+            continue
+        if key in root:
+            message = f"{printable(str(key))} is in an earlier shard too; that one is shown"
+            _say(parts, "integrity-repeated-tensor", name, message)
         else:
             root[key] = node
     indexed = set(expected)

@@ -29,7 +29,7 @@ from ckpt_tools.errors import (
 from ckpt_tools.formats import families
 from ckpt_tools.formats.table import Format
 from ckpt_tools.ops import listing
-from ckpt_tools.ops.checks import Outcome, Status, done, expectation, integrity, resume, safety, values, weights_only
+from ckpt_tools.ops.checks import Outcome, Status, done, expectation, integrity, safety, weights_only
 from ckpt_tools.ops.checks import locations as location_checks
 from ckpt_tools.ops.manifests import Manifest
 from ckpt_tools.ops.policy import Policy
@@ -161,6 +161,8 @@ def run(
         about_paths = location_checks.check(Path(path))
         report.outcomes += about_paths
         if request.resume and Path(path).is_dir():
+            from ckpt_tools.ops.checks import resume
+
             report.outcomes += [resume.unfinished(d) for d in _directories(Path(path))]
         if not (about_paths and Path(path).is_file()):
             mine = list(subjects(path, request.format))
@@ -242,8 +244,12 @@ def _checks(checkpoint: Checkpoint, request: Request, progress: Callable[[int], 
     if policy.max_nbytes is not None:
         yield expectation.size(checkpoint, policy.max_nbytes)
     if request.finite or policy.finite:
+        from ckpt_tools.ops.checks import values
+
         yield values.finite(checkpoint, progress)
     if request.resume or policy.resume:
+        from ckpt_tools.ops.checks import resume
+
         yield resume.optimizer(checkpoint)
         yield resume.iteration(checkpoint, location_checks.recorded_iteration(checkpoint.location.path))
         yield resume.expected_path(checkpoint.location.path)
