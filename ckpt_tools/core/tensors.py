@@ -400,7 +400,7 @@ class AbsentTensor(Tensor):
         self.info = info
         self.storage = None
         self.reason = reason
-        self.by_design = by_design  # the file never had them (meta tensors, other ranks' shards): nothing is missing
+        self.by_design = by_design  # the format keeps none (meta tensors): nothing is missing
         self.alias = alias
         self.note = note if note is not None else reason
 

@@ -168,7 +168,7 @@ def _wrapper(inner: Any, state: Any) -> Any:
         return StridedTensor(
             whole, local.storage, local.offset, local.strides, note=note, conj=local.conj, neg=local.neg
         )
-    return AbsentTensor(whole, f"{note}: this file holds one shard of it", by_design=True, note=note)
+    return AbsentTensor(whole, f"{note}: this file holds one shard of it", note=note)
 
 
 def _placements(spec: Any) -> list[str]:
