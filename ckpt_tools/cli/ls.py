@@ -189,7 +189,8 @@ def _draw(out: Output, result: Listing, *, tree: bool, sort: Sort, depth: int | 
                 rows[-1] += [""] * len(extra)
                 continue
             tensor = entry.node
-            remarks = [r for r in (tensor.alias, result.shares.get(entry.name), tensor.note) if r]
+            second_name = tensor.alias if tensor.alias not in entry.key[-1:] else None
+            remarks = [r for r in (second_name, result.shares.get(entry.name), tensor.note) if r]
             row: list[object] = [
                 entry.name,
                 cell(tensor.info.dtype.name, "cyan"),
