@@ -1,0 +1,47 @@
+"""Pickles read so that they can be written again: every name in the spelling it has, nothing given a meaning.
+
+numpy 1 says ``numpy.core`` where numpy 2 says ``numpy._core``; Python 2 strings may be text or bytes. Both stay so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpt_tools.core.extents import Extent
+from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
+from ckpt_tools.core.source import Source
+from ckpt_tools.errors import CorruptFile
+from ckpt_tools.pickles.machine import Machine
+from ckpt_tools.pickles.nodes import Global, StoredScalar
+
+_SCALAR = "numpy.core.multiarray.scalar"
+
+
+class VerbatimMachine(Machine):
+    """A machine for :class:`~ckpt_tools.pickles.emit.Emitter`; numpy scalars, which come by the million, are compact."""
+
+    def __init__(self, source: Source | Extent | bytes, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__(source, encoding=None, limits=limits)
+
+    def name(self, module: str, name: str, offset: int) -> Global:
+        known = super().name(module, name, offset)
+        if known.path == _SCALAR and known.make is None:
+            known.make = lambda args: _scalar(known, args)
+        return known
+
+    def load(self) -> Any:
+        first = self.extent.read(0, 1) if self.extent.nbytes else b""
+        root = super().load()
+        if self.out_of_band:
+            raise CorruptFile("arrays were pickled out of band: their bytes are not in this file")
+        if first != b"\x80" and first in _BINARY_STARTS:
+            self.protocol = 1
+        return root
+
+
+#: Protocol 1 has no mark of its own: it begins with an opcode that protocol 0 lacks.
+_BINARY_STARTS = (b"}", b"]", b")", b"K", b"M", b"J", b"G", b"X")
+
+
+def _scalar(function: Global, args: tuple[Any, ...]) -> Any:
+    return StoredScalar(function, args) if len(args) == 2 else NotImplemented
