@@ -18,7 +18,7 @@ _SCALAR = "numpy.core.multiarray.scalar"
 
 
 class VerbatimMachine(Machine):
-    """A machine for :class:`~ckpt_tools.pickles.emit.Emitter`; numpy scalars, which come by the million, are compact."""
+    """A machine for :class:`~ckpt_tools.pickles.emit.Emitter`; numpy scalars, of which there are millions, are compact."""
 
     def __init__(self, source: Source | Extent | bytes, *, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(source, encoding=None, limits=limits)
