@@ -5,28 +5,37 @@ numpy 1 says ``numpy.core`` where numpy 2 says ``numpy._core``; Python 2 strings
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ckpt_tools.core.extents import Extent
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CorruptFile
+from ckpt_tools.pickles import python_objects
 from ckpt_tools.pickles.machine import Machine
-from ckpt_tools.pickles.nodes import Global, StoredScalar
+from ckpt_tools.pickles.nodes import Global, Object, StoredScalar
 
 _SCALAR = "numpy.core.multiarray.scalar"
+_FROM_BUFFER = "numpy.core.numeric._frombuffer"
 
 
 class VerbatimMachine(Machine):
-    """A machine for :class:`~ckpt_tools.pickles.emit.Emitter`; numpy scalars, of which there are millions, are compact."""
+    """A machine for :class:`~ckpt_tools.pickles.emit.Emitter`; numpy scalars, which are millions, are compact.
+
+    ``calls`` has no call of Python's own containers, byte strings and numbers, nor of numpy's scalars and buffers.
+    """
 
     def __init__(self, source: Source | Extent | bytes, *, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(source, encoding=None, limits=limits)
 
     def name(self, module: str, name: str, offset: int) -> Global:
         known = super().name(module, name, offset)
-        if known.path == _SCALAR and known.make is None:
-            known.make = lambda args: _scalar(known, args)
+        if known.make is None:
+            if known.path == _SCALAR:
+                known.make = partial(_scalar, known)
+            elif known.path == _FROM_BUFFER or known.path in python_objects.CONSTRUCTORS:
+                known.make = partial(_data, known)
         return known
 
     def load(self) -> Any:
@@ -41,6 +50,14 @@ class VerbatimMachine(Machine):
 
 #: Protocol 1 has no mark of its own: it begins with an opcode that protocol 0 lacks.
 _BINARY_STARTS = (b"}", b"]", b")", b"K", b"M", b"J", b"G", b"X")
+
+
+def _data(function: Global, args: tuple[Any, ...]) -> Any:
+    """A call that gives plain data, which is told from one that may not by what its meaning would be."""
+    meaning = python_objects.CONSTRUCTORS.get(function.path)
+    if meaning is not None and meaning(args) is NotImplemented:
+        return NotImplemented
+    return Object(function, args, function.offset, calls=True)
 
 
 def _scalar(function: Global, args: tuple[Any, ...]) -> Any:
