@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -276,11 +277,7 @@ def backup(path: str | os.PathLike[str]) -> Path:
     A second name for the same file where the file system has those: a :class:`Sink` gives the path to a new file.
     """
     target = destination(path, overwrite=True)
-    base = f"{target.name}.bak-{time.strftime('%Y%m%d-%H%M%S')}"
-    number = 0
-    while True:
-        kept = target.with_name(f"{base}-{number}" if number else base)
-        number += 1
+    for kept in _backup_names(target):
         try:
             os.link(target, kept)
         except FileExistsError:
@@ -292,6 +289,34 @@ def backup(path: str | os.PathLike[str]) -> Path:
                 continue
             _copy(target, kept)
         return kept
+    raise AssertionError
+
+
+def relink(path: str | os.PathLike[str], target: str, *, keep_backup: bool) -> Path | None:
+    """Let the symbolic link ``path`` lead to ``target``, in one step; returns where the old link is kept, if it is."""
+    link = Path(os.path.realpath(Path(path).parent), Path(path).name)
+    temporary = link.with_name(f"{_mark(link.name)}{os.getpid()}.tmp")
+    kept: Path | None = None
+    with _refusals(os.fspath(path)):
+        _remove_leftovers(link)
+        if keep_backup:
+            kept = next(name for name in _backup_names(link) if not os.path.lexists(name))
+            kept.symlink_to(link.readlink())
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    sync_directory(link.parent)
+    return kept
+
+
+def _backup_names(target: Path) -> Iterator[Path]:
+    base = f"{target.name}.bak-{time.strftime('%Y%m%d-%H%M%S')}"
+    yield target.with_name(base)
+    for number in count(1):
+        yield target.with_name(f"{base}-{number}")
+
+
+#: Names of what this module leaves beside a file: backups, and temporary files of killed processes.
+LEFT_BESIDE = re.compile(r".*\.bak-\d{8}-\d{6}(-\d+)?|\..*\.ckpt-\d+\.tmp", re.DOTALL)
 
 
 def _copy(source: Path, target: Path) -> None:
