@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import fix_paths, formats, ls, show
+from ckpt_tools.cli import fix_paths, formats, ls, show, stats, truncate_stats
 from ckpt_tools.cli.boundary import exits_cleanly
 
 app = typer.Typer(
@@ -43,6 +43,8 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "ls": ls.ls,
     "show": show.show,
     "fix-paths": fix_paths.fix_paths,
+    "truncate-stats": truncate_stats.truncate_stats,
+    "stats": stats.stats,
     "formats": formats.formats,
 }
 for _name, _command in _COMMANDS.items():

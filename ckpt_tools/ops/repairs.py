@@ -11,7 +11,7 @@ from typing import Any
 from ckpt_tools.core import sink
 from ckpt_tools.core.limits import MIB
 from ckpt_tools.core.source import Source
-from ckpt_tools.errors import CkptError, LimitExceeded, WriteRefused
+from ckpt_tools.errors import CkptError, LimitExceeded
 
 #: Files that keep paths are lists of names; the largest honest ones have a few thousand lines.
 _LONGEST_NBYTES = 64 * MIB
@@ -93,25 +93,17 @@ class Repair:
         """Write what was found. WriteRefused when that cannot be, or the file changed since it was read."""
         if self.content is None:
             return
-        self._check_unchanged()
         if self.kind == "link":
-            self.backup = sink.relink(self.path, os.fsdecode(self.content), keep_backup=keep_backup)
+            assert self.seen is not None
+            target = os.fsdecode(self.content)
+            self.backup = sink.relink(self.path, target, replaces=self.seen, keep_backup=keep_backup)
         else:
-            self.backup = sink.backup(self.path) if keep_backup and self.seen is not None else None
-            try:
-                with sink.Sink(self.path, overwrite=True, nbytes=len(self.content)) as out:
-                    out.write(self.content)
-                    self._check_unchanged()
-            except BaseException:
-                if self.backup is not None:
-                    self.backup.unlink(missing_ok=True)
-                raise
+            with sink.replacing(self.path, self.seen, keep_backup=keep_backup, nbytes=len(self.content)) as (
+                out,
+                self.backup,
+            ):
+                out.write(self.content)
         self.changed = True
-
-    def _check_unchanged(self) -> None:
-        if _identity(_status(self.path)) != _identity(self.seen):
-            hint = "stop the training that writes it, then run this again"
-            raise WriteRefused("changed while it was looked at", where=str(self.path), hint=hint)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -130,14 +122,3 @@ def read_for_repair(path: Path) -> tuple[bytes, os.stat_result]:
         if source.nbytes > _LONGEST_NBYTES:
             raise LimitExceeded(f"has {source.nbytes} bytes, a list of paths was expected", where=str(path))
         return source.read(0, source.nbytes), status
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat() if path.is_symlink() and not path.exists() else path.stat()
-    except FileNotFoundError:
-        return None
-
-
-def _identity(status: os.stat_result | None) -> tuple[int, ...] | None:
-    return status and (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -12,9 +12,9 @@ from ckpt_tools.core.extents import Extent
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CorruptFile
-from ckpt_tools.pickles import python_objects
+from ckpt_tools.pickles import numpy_objects, python_objects
 from ckpt_tools.pickles.machine import Machine
-from ckpt_tools.pickles.nodes import Global, Object, StoredScalar
+from ckpt_tools.pickles.nodes import Global, Object, StoredScalar, Undecoded
 
 _SCALAR = "numpy.core.multiarray.scalar"
 _FROM_BUFFER = "numpy.core.numeric._frombuffer"
@@ -62,3 +62,27 @@ def _data(function: Global, args: tuple[Any, ...]) -> Any:
 
 def _scalar(function: Global, args: tuple[Any, ...]) -> Any:
     return StoredScalar(function, args) if len(args) == 2 else NotImplemented
+
+
+def meaning(node: Any) -> Any:
+    """What a node of a :class:`VerbatimMachine` stands for where it is plain data: numbers, arrays, byte strings.
+
+    Containers of Python, and what has no meaning here, are given back as they are.
+    """
+    if isinstance(node, StoredScalar):
+        return numpy_objects.CONSTRUCTORS[_SCALAR](tuple(map(meaning, node.args)))
+    if isinstance(node, Undecoded):
+        return node.read().decode("latin-1")
+    if not isinstance(node, Object) or node.pairs or node.elements:
+        return node
+    args = tuple(map(meaning, node.args))
+    made: Any = None
+    if node.path in numpy_objects.BUILT_NAMES and isinstance(node.state, tuple):
+        complete = Object(node.callable, args, node.offset, calls=node.calls)
+        complete.state = tuple(map(meaning, node.state))
+        made = numpy_objects.completed(complete)
+    elif node.path == _FROM_BUFFER:
+        made = numpy_objects.CONSTRUCTORS[_FROM_BUFFER](args)
+    elif node.path in python_objects.CONSTRUCTORS:
+        made = python_objects.CONSTRUCTORS[node.path](args)
+    return node if made is None or made is NotImplemented else made
