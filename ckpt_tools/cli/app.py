@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import formats, ls, show, verify
+from ckpt_tools.cli import fix_paths, formats, ls, show, stats, truncate_stats, verify
 from ckpt_tools.cli.boundary import exits_cleanly
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
@@ -46,6 +46,9 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "ls": ls.ls,
     "show": show.show,
     "verify": verify.verify,
+    "fix-paths": fix_paths.fix_paths,
+    "truncate-stats": truncate_stats.truncate_stats,
+    "stats": stats.stats,
     "formats": formats.formats,
 }
 for _name, _command in _COMMANDS.items():

@@ -129,3 +129,32 @@ class TextBlob:
     def read(self) -> bytes:
         """All of it."""
         return self.text.read().encode("latin-1")
+
+
+class Undecoded:
+    """A Python 2 ``str`` as it is stored: text or bytes, nobody knows. Equal to others with the same bytes."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes | Blob) -> None:
+        self.data = data
+
+    def read(self) -> bytes:
+        """All of it."""
+        return self.data.read() if isinstance(self.data, Blob) else self.data
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Undecoded) and self.read() == other.read()
+
+    def __hash__(self) -> int:
+        return hash(self.read())
+
+
+class StoredScalar:
+    """A numpy scalar as the pickle makes it: ``callable(*args)``, args being its element type and its bytes."""
+
+    __slots__ = ("args", "callable")
+
+    def __init__(self, callable: Global, args: tuple[Any, Any]) -> None:
+        self.callable = callable
+        self.args = args
