@@ -252,7 +252,7 @@ def _obstacle(parsed: Records, entries: Sequence[Entry], path: Path, policy: Pol
     """Why the file is left alone, if it is."""
     if parsed.damaged and not policy.drop_damaged:
         first, *others = parsed.damaged
-        more = f"; lines {', '.join(str(d.line) for d in others[:5])} are damaged too" if others else ""
+        more = f"; damaged too: line {', '.join(str(d.line) for d in others[:5])}" if others else ""
         return CorruptFile(
             f"line {first.line}: {first.message}{more}", where=str(path), hint=f"ckpt fix-paths {path} --drop-damaged"
         )
