@@ -62,7 +62,9 @@ def from_torch(family: str, layer: LayerPart, shape: Shape) -> Transforms | None
     return _torch_to_keras(layer, shape)
 
 
-def between(source: str, target: str, layer: LayerPart, shape: Shape, target_shape: Shape | None = None) -> Transforms | None:
+def between(
+    source: str, target: str, layer: LayerPart, shape: Shape, target_shape: Shape | None = None
+) -> Transforms | None:
     """Steps from one framework's layout to the other's, ending in ``target_shape`` where only extents of 1 or the
     grouping of axes differ. None as for :func:`to_torch`."""
     if source == target:

@@ -48,9 +48,7 @@ def assign_roles(
     optimizers = _torch_optimizers(keys)
     averages = _average_dicts(keys)
     known = known or {}
-    return {
-        key: known[key].role if key in known else _role(key, family, optimizers, averages) for key in keys if key
-    }
+    return {key: known[key].role if key in known else _role(key, family, optimizers, averages) for key in keys if key}
 
 
 def _role(key: Key, family: str | None, optimizers: frozenset[Key], averages: frozenset[Key]) -> Role:
