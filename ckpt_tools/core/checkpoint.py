@@ -11,6 +11,7 @@ from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import Key, names_of
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.location import Location
+from ckpt_tools.core.purposes import Purpose
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, walk
@@ -35,6 +36,7 @@ class Checkpoint:
 
     ``format`` is the name of the row in the table of formats; ``nbytes`` counts the bytes of all files it consists of;
     ``facts`` are further things the file tells about itself, for people (``{"torch zip version": "3"}``).
+    ``purposes`` says what tensors are for, where the format tells; a key that is not in it is of unknown purpose.
     """
 
     format: str
@@ -46,6 +48,7 @@ class Checkpoint:
     facts: dict[str, str] = field(default_factory=dict)
     sources: Sequence[Source] = ()
     limits: Limits = DEFAULT_LIMITS
+    purposes: Mapping[Key, Purpose] = field(default_factory=dict)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

@@ -36,6 +36,8 @@ class Checksum:
     value: int
     #: where the bytes are, for people: a zip member, a table key
     place: str
+    #: the running sum of what the checksum covers before these bytes: the header of an array, say
+    start: int = 0
 
     def update(self, data: bytes, value: int = 0) -> int:
         """Continue the running sum ``value`` over ``data``."""
@@ -43,7 +45,7 @@ class Checksum:
 
     def matches(self, chunks: Iterable[bytes]) -> bool:
         """Whether the bytes have this checksum. Reads them all, one chunk at a time."""
-        value = 0
+        value = self.start
         for chunk in chunks:
             value = self.update(chunk, value)
         return value == self.value

@@ -159,6 +159,8 @@ BY_NAME: dict[str, DType] = {
     )
     for name, bits, torch, safetensors, tf, paddle, numpy_spec in _ROWS
 }
+#: The type of a tensor whose name is known and whose description is in a file that is not here.
+UNKNOWN = DType("unknown", 0)
 BY_TORCH = {d.torch: d for d in BY_NAME.values() if d.torch}
 BY_SAFETENSORS = {d.safetensors: d for d in BY_NAME.values() if d.safetensors}
 BY_TF = {d.tf: d for d in BY_NAME.values() if d.tf is not None}

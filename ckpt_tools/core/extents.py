@@ -6,12 +6,17 @@ import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CorruptFile, TruncatedFile
 
 #: Packed bytes taken at a time while unpacking.
 _PACKED_STEP = 64 * 1024
+#: Readers with a sliding window look back a little; that must not unpack everything again.
+_KEPT_BEHIND = 64
+#: 64 bits, seven in each byte.
+_LONGEST_VARINT = 10
 
 
 class Extent(ABC):
@@ -19,6 +24,8 @@ class Extent(ABC):
 
     __slots__ = ()
     nbytes: int
+    #: whether bytes can only be produced from the front, so that going back costs all that lies before
+    sequential = False
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
@@ -32,6 +39,31 @@ class Extent(ABC):
             yield self.read(offset, step)
             offset += step
 
+    def part(self, offset: int, length: int) -> Extent:
+        """``length`` bytes from ``offset`` as a run of their own, not read yet. TruncatedFile when there are fewer."""
+        self._has(offset, length)
+        return PartExtent(self, offset, length)
+
+    def _has(self, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > self.nbytes:
+            raise TruncatedFile(f"needs {length} bytes at byte {offset} of a run that has {self.nbytes}")
+
+
+class PartExtent(Extent):
+    """A part of another run."""
+
+    __slots__ = ("nbytes", "offset", "sequential", "whole")
+
+    def __init__(self, whole: Extent, offset: int, nbytes: int) -> None:
+        self.whole = whole
+        self.sequential = whole.sequential
+        self.offset = offset
+        self.nbytes = nbytes
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._has(offset, length)
+        return self.whole.read(self.offset + offset, length)
+
 
 class FileExtent(Extent):
     """Bytes of a file, as they are."""
@@ -44,9 +76,31 @@ class FileExtent(Extent):
         self.nbytes = nbytes
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
         return self.source.read(self.offset + offset, length)
+
+    def part(self, offset: int, length: int) -> FileExtent:
+        self._has(offset, length)
+        return FileExtent(self.source, self.offset + offset, length)
+
+
+class PathExtent(Extent):
+    """A whole file, open only while it is read: of thousands of such files few may be open at once."""
+
+    __slots__ = ("nbytes", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with Source(path) as source:
+            self.nbytes = source.nbytes
+
+    def read(self, offset: int, length: int) -> bytes:
+        with Source(self.path) as source:
+            return source.read(offset, length)
+
+    def chunks(self, offset: int, length: int, limit: int) -> Iterator[bytes]:
+        with Source(self.path) as source:
+            yield from FileExtent(source, 0, self.nbytes).chunks(offset, length, limit)
 
 
 class MemoryExtent(Extent):
@@ -59,9 +113,11 @@ class MemoryExtent(Extent):
         self.nbytes = len(data)
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
         return self.data[offset : offset + length]
+
+    def part(self, offset: int, length: int) -> Extent:
+        return MemoryExtent(self.read(offset, length))
 
 
 class JoinedExtent(Extent):
@@ -78,8 +134,7 @@ class JoinedExtent(Extent):
             self.nbytes += part.nbytes
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
         pieces = []
         index = bisect_right(self._starts, offset) - 1 if length else len(self.parts)
         while length:
@@ -91,9 +146,13 @@ class JoinedExtent(Extent):
 
 
 class _SequentialExtent(Extent):
-    """Bytes that can only be produced from the front. Going back starts again; going forward drops what lies between."""
+    """Bytes that can only be produced from the front.
 
-    __slots__ = ("_produced", "_stream", "_tail", "nbytes")
+    Going back more than a few bytes starts again; going forward drops what lies between.
+    """
+
+    __slots__ = ("_behind", "_produced", "_stream", "_tail", "nbytes")
+    sequential = True
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -103,14 +162,17 @@ class _SequentialExtent(Extent):
         self._stream: Iterator[bytes] | None = None
         self._produced = 0  # bytes handed out or dropped so far
         self._tail = b""  # produced, not yet handed out
+        self._behind = b""  # the last bytes that were handed out
 
     @abstractmethod
     def _produce(self) -> Iterator[bytes]:
         """The bytes from the front, in pieces of bounded size."""
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.nbytes:
-            raise TruncatedFile(f"needs {offset + length} bytes of a run that has {self.nbytes}")
+        self._has(offset, length)
+        if self._produced - len(self._behind) <= offset < self._produced:
+            back = self._behind[offset - self._produced :]
+            return back[:length] if length <= len(back) else back + self.read(self._produced, length - len(back))
         if offset < self._produced:
             self._restart()
         if self._stream is None:
@@ -122,6 +184,7 @@ class _SequentialExtent(Extent):
             if not piece:
                 raise TruncatedFile(f"the packed data end after {self._produced} of {self.nbytes} bytes")
             if skip:
+                self._behind = b""
                 dropped = min(skip, len(piece))
                 skip -= dropped
                 self._produced += dropped
@@ -133,7 +196,9 @@ class _SequentialExtent(Extent):
             self._produced += len(taken)
             have += len(taken)
             pieces.append(taken)
-        return b"".join(pieces)
+        data = b"".join(pieces)
+        self._behind = (self._behind + data[-_KEPT_BEHIND:])[-_KEPT_BEHIND:]
+        return data
 
 
 class InflatedExtent(_SequentialExtent):
@@ -181,3 +246,43 @@ class Latin1Extent(_SequentialExtent):
                 raise CorruptFile("array bytes kept as text are not Latin-1 in UTF-8") from error
         if rest:
             raise TruncatedFile("array bytes kept as text end inside a character")
+
+
+class VarintExtent(_SequentialExtent):
+    """Integers of ``itemsize`` bytes, little-endian, that are kept as packed varints (Protocol Buffers).
+
+    Negative ones stand there as the two's complement of 64 bits; what one has beyond ``itemsize`` bytes is dropped.
+    """
+
+    __slots__ = ("itemsize", "packed")
+
+    def __init__(self, packed: Extent, count: int, itemsize: int) -> None:
+        self.packed = packed
+        self.itemsize = itemsize
+        super().__init__(count * itemsize)
+
+    def _produce(self) -> Iterator[bytes]:
+        import numpy
+
+        rest = b""
+        for data in self.packed.chunks(0, self.packed.nbytes, _PACKED_STEP):
+            raw = numpy.frombuffer(rest + data, "u1")
+            ends = numpy.flatnonzero(raw < 0x80) + 1
+            if not len(ends):
+                rest = raw.tobytes()
+                if len(rest) >= _LONGEST_VARINT:
+                    raise CorruptFile("a packed integer of more than ten bytes")
+                continue
+            starts = numpy.concatenate(([0], ends[:-1]))
+            lengths = ends - starts
+            longest = int(lengths.max())
+            if longest > _LONGEST_VARINT:
+                raise CorruptFile("a packed integer of more than ten bytes")
+            values = numpy.zeros(len(ends), "<u8")
+            for position in range(longest):
+                some = numpy.flatnonzero(lengths > position)
+                values[some] |= (raw[starts[some] + position] & 0x7F).astype("u8") << numpy.uint64(7 * position)
+            yield values.view("u1").reshape(-1, 8)[:, : self.itemsize].tobytes()
+            rest = raw[ends[-1] :].tobytes()
+        if rest:
+            raise TruncatedFile("packed integers end inside one")

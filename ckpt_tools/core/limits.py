@@ -32,6 +32,9 @@ class Limits:
     #: A stride-0 view may be this many times larger than the storage behind it when its values are asked for.
     expansion: int = 1024
     expansion_at_least: int = 256 * MIB
+    #: A compressed file may unpack to this many times its size: weights shrink by a tenth, tables of zeros a hundredfold.
+    unpacked_ratio: int = 200
+    unpacked_at_least: int = 256 * MIB
     #: Dimensions of one tensor: torch stops at 64, numpy 2 at 64.
     rank: int = 64
     #: Bytes of values held at once when tensors are streamed.

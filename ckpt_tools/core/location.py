@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ckpt_tools.core.shards import index_of
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import MissingInput
 
@@ -20,6 +21,14 @@ T = TypeVar("T")
 
 #: ``P.data-00000-of-00001`` (tensorflow/core/util/tensor_bundle/naming.cc)
 SHARD = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-\d{5}", re.DOTALL)
+
+#: ``P-00000-of-00002``, or ``P-?????-of-00002`` for all of them: V1 checkpoints in several files
+#: (tensorflow/python/training/saver.py)
+V1_SHARD = re.compile(r"(?P<prefix>.+)-(?:\d{5}|\?{5})-of-(?P<count>\d{5})", re.DOTALL)
+
+#: What ``torch.save`` and ``torch.jit.save`` put into an archive beside the storages, and where those lie.
+_UNPACKED_FILES = {"data.pkl", "version", "byteorder", "constants.pkl", ".format_version", ".storage_alignment"}
+_UNPACKED_FOLDERS = {"data", "constants", ".data"}
 
 #: Bytes looked at from either end when a format is to be recognised. 512 reaches the tar magic at 257.
 HEAD_NBYTES = 512
@@ -80,15 +89,52 @@ def locate(path: str | os.PathLike[str]) -> Location:
     text = os.fspath(path)
     where = Path(text)
     shard = SHARD.fullmatch(text)
-    if shard and Path(shard["prefix"] + ".index").is_file():
-        return at(shard["prefix"] + ".index", shown=text)
+    if shard and (where.exists() or Path(shard["prefix"] + ".index").is_file()):
+        index = shard["prefix"] + ".index"
+        if not Path(index).is_file():
+            raise MissingInput(f"the data of a TensorFlow checkpoint, whose index {index} is missing", where=text)
+        return at(index, shown=text)
     if where.exists():
-        return at(where)
-    if Path(text + ".index").is_file():
-        return at(text + ".index", shown=text)
+        family = _family_of(where) if where.is_file() else None
+        return at(where) if family is None else at(family, shown=text)
+    member = _member_of_prefix(text)
+    if member is not None:
+        return at(member, shown=text)
     if where.is_symlink():
         raise MissingInput(f"a link to {where.readlink()}, which does not exist", where=text)
     raise MissingInput("no such file, directory or checkpoint prefix", where=text, hint=_near(where))
+
+
+def _family_of(file: Path) -> Path | None:
+    """The index or directory of the checkpoint that a file is a member of; None when it stands for itself."""
+    directory = file.absolute().parent
+    if file.suffix == ".meta":  # the graph beside a TensorFlow checkpoint
+        return _member_of_prefix(os.fspath(file.with_suffix("")))
+    if file.suffix == ".distcp" or file.name == ".metadata":  # torch.distributed.checkpoint
+        return directory if (directory / ".metadata").is_file() else None
+    # a torch archive that was unpacked: <root>/data.pkl, <root>/version, <root>/data/<key>
+    for root, is_member in (
+        (directory, file.name in _UNPACKED_FILES),
+        (directory.parent, directory.name in _UNPACKED_FOLDERS),
+    ):
+        if is_member and (root / "data.pkl").is_file() and (root / "version").is_file():
+            return root
+    return index_of(file.absolute())
+
+
+def _member_of_prefix(prefix: str) -> Path | None:
+    """The file that is read for a TensorFlow prefix: its index, itself (V1), or its first part (V1)."""
+    for path in (Path(prefix + ".index"), Path(prefix)):
+        if path.is_file():
+            return path
+    pattern = V1_SHARD.fullmatch(prefix)
+    stem, count = (pattern["prefix"], pattern["count"]) if pattern else (prefix, None)
+    wanted = re.compile(re.escape(Path(stem).name) + rf"-\d{{5}}-of-{count or '[0-9]{5}'}")
+    try:
+        parts = sorted(entry.name for entry in os.scandir(Path(stem).parent) if wanted.fullmatch(entry.name))
+    except OSError:
+        return None
+    return Path(stem).parent / parts[0] if parts else None
 
 
 def _near(where: Path) -> str | None:

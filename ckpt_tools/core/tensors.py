@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ckpt_tools.core.checksum import Checksum
@@ -393,15 +393,15 @@ class AbsentTensor(Tensor):
 
 
 class StringTensor(Tensor):
-    """A tensor of byte strings. ``elements`` reads them all: they are small wherever they occur."""
+    """A tensor of byte strings. ``read`` gets them all, small as they are wherever they occur, and checks them."""
 
-    __slots__ = ("_read", "checksum", "stored_nbytes")
+    __slots__ = ("_read", "stored_nbytes")
 
     def __init__(
         self,
         shape: tuple[int, ...],
         dtype: DType,
-        read: object,
+        read: Callable[[], list[bytes]],
         *,
         stored_nbytes: int = 0,
         alias: str | None = None,
@@ -416,9 +416,7 @@ class StringTensor(Tensor):
 
     def elements(self) -> list[bytes]:
         """All elements in row-major order."""
-        assert callable(self._read)
-        elements: list[bytes] = self._read()
-        return elements
+        return self._read()
 
     @property
     def nbytes(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from ckpt_tools.core.checkpoint import Checkpoint
@@ -56,14 +58,21 @@ def open_checkpoint(
 def open_location(location: Location, row: Format, limits: Limits = DEFAULT_LIMITS) -> Checkpoint:
     """Read a location as the given format."""
     module = _module(row, location)
-    with damage(location.shown):
+    with damage(location.shown), _extra(row, location):
         checkpoint: Checkpoint = module.read(location, limits)
     return checkpoint
 
 
 def _module(row: Format, location: Location) -> ModuleType:
-    try:
+    with _extra(row, location):
         return row.module()
+
+
+@contextmanager
+def _extra(row: Format, location: Location) -> Iterator[None]:
+    """Say what to install when a library of the format's extra is missing."""
+    try:
+        yield
     except ImportError as error:
         if row.extra is None:
             raise

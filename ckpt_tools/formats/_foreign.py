@@ -7,6 +7,7 @@ import re
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.location import Location
 from ckpt_tools.errors import UnknownFormat
+from ckpt_tools.formats import _wrapped
 
 #: First bytes of files that get weights' names: what they are, and what to do.
 _MAGICS: tuple[tuple[bytes, str, str | None], ...] = (
@@ -17,6 +18,8 @@ _MAGICS: tuple[tuple[bytes, str, str | None], ...] = (
     (b"Rar!", "a RAR archive", "unpack it first"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it first"),
     (b"\x28\xb5\x2f\xfd", "Zstandard-compressed data", "unpack it first: zstd -d FILE"),
+    (b"\x04\x22\x4d\x18", "LZ4-compressed data", "unpack it first: lz4 -d FILE"),
+    (b"ZF0x", "a pickle compressed by joblib before 0.10", "load and dump it with a recent joblib"),
     (b"GGUF", "a GGUF model of llama.cpp", None),
     (b"TFL3", "a TensorFlow Lite model", None),
     (b"SQLite format 3", "an SQLite database", None),
@@ -47,6 +50,9 @@ def _describe(location: Location) -> tuple[str, str | None]:
     for magic, what, then in _MAGICS:
         if head.startswith(magic):
             return f"{what}, not a checkpoint", then
+    wrapped = _wrapped.describe(location)
+    if wrapped is not None:
+        return wrapped
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
         return "an HTML page, not a checkpoint", "the download saved a web page; use the file's direct link"

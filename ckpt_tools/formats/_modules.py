@@ -9,15 +9,35 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt_tools.core.tensors import Tensor
-from ckpt_tools.core.tree import Dict
+from ckpt_tools.core.tree import Dict, Node
+from ckpt_tools.errors import LimitExceeded
 from ckpt_tools.pickles.machine import Machine
 from ckpt_tools.pickles.nodes import Object
 
 
 class ModuleState(Dict):
-    """The state_dict of a pickled module; ``type_name`` is the module's class, ``attributes`` all it held."""
+    """The state_dict of a pickled module; ``type_name`` is the module's class, ``attributes`` all it held.
 
-    __slots__ = ()
+    ``copied`` counts the names that were joined to make it and the states below it.
+    """
+
+    __slots__ = ("copied",)
+
+    def __init__(self, type_name: str, attributes: Node) -> None:
+        super().__init__(type_name=type_name)
+        self.attributes = attributes
+        self.copied = 0
+
+    def include(self, name: str, below: ModuleState, machine: Machine) -> None:
+        """Take over what the submodule ``name`` holds, under joined names.
+
+        LimitExceeded when modules share modules so often that there are more names than bytes in the pickle.
+        """
+        self.copied += below.copied + len(below)
+        if self.copied > max(machine.extent.nbytes, machine.limits.visits_at_least):
+            raise LimitExceeded(f"pickled modules refer to each other so often that they unfold to {self.copied} names")
+        for inner, node in below.items():
+            self[f"{name}.{inner}"] = node
 
 
 def built(machine: Machine, node: Object) -> Any:
@@ -28,8 +48,7 @@ def built(machine: Machine, node: Object) -> Any:
     below = held.get("_modules", held.get("_sub_layers"))
     if not isinstance(below, dict) or not isinstance(held["_parameters"], dict):
         return None
-    state = ModuleState(type_name=node.type_name)
-    state.attributes = held
+    state = ModuleState(node.type_name, held)
     unsaved = held.get("_non_persistent_buffers_set", held.get("_non_persistable_buffer_names_set")) or ()
     buffers = held.get("_buffers")
     for name, tensor in held["_parameters"].items():
@@ -40,5 +59,5 @@ def built(machine: Machine, node: Object) -> Any:
             state[name] = tensor
     for name, module in below.items():
         if isinstance(module, ModuleState):
-            state.update((f"{name}.{inner}", tensor) for inner, tensor in module.items())
+            state.include(str(name), module, machine)
     return state

@@ -291,8 +291,10 @@ def built(machine: Machine, node: Object) -> Any:
 
 
 def _oldest(node: Object) -> Any:
-    """``torch.FloatTensor`` and BUILD ``(storage, offset, size, strides)``; a Parameter wraps one."""
+    """``torch.FloatTensor`` and BUILD ``(storage, offset, size, strides)``; a Parameter is made from one or wraps one."""
     state = node.state
+    if node.args and isinstance(node.args[0], Tensor):
+        return node.args[0]
     if isinstance(state, tuple) and len(state) >= 4 and isinstance(state[0], StridedTensor):
         return _view(*state[:4])
     if isinstance(state, tuple) and state and isinstance(state[0], Tensor):
@@ -303,9 +305,13 @@ def _oldest(node: Object) -> Any:
 
 
 def machine(
-    source: Any, *, persistent: Callable[[Any], Any], extra: Mapping[str, Constructor] | None = None
+    source: Any,
+    *,
+    persistent: Callable[[Any], Any],
+    extra: Mapping[str, Constructor] | None = None,
+    built: Callable[[Machine, Object], Any] = built,
 ) -> Machine:
-    """A machine that knows torch's, numpy's and Python's names."""
+    """A machine that knows torch's, numpy's and Python's names, and those of ``extra``."""
     return Machine(
         source,
         constructors={**CONSTRUCTORS, **(extra or {})},

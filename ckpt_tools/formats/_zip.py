@@ -51,9 +51,9 @@ class MemberExtent(FileExtent):
 
     __slots__ = ("_header_offset", "_name")
 
-    def __init__(self, source: Source, member: Member) -> None:
-        super().__init__(source, -1, member.packed_nbytes)
-        self._header_offset = member.header_offset
+    def __init__(self, run: FileExtent, member: Member) -> None:
+        super().__init__(run.source, -1, member.packed_nbytes)
+        self._header_offset = run.offset + member.header_offset
         self._name = member.name
 
     @property
@@ -72,21 +72,43 @@ class MemberExtent(FileExtent):
         self.data_offset  # noqa: B018 - sets ``offset``
         return super().read(offset, length)
 
+    def part(self, offset: int, length: int) -> FileExtent:
+        self.data_offset  # noqa: B018 - sets ``offset``
+        return super().part(offset, length)
+
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip archive's directory. Of members with one name the first counts, as for torch's reader."""
+    """A zip archive's directory. Of members with one name the first counts, as for torch's reader.
 
-    source: Source
+    ``run`` is where the archive lies: a whole file, or a part of one.
+    """
+
+    run: FileExtent
     members: dict[str, Member]
     order: tuple[str, ...]
     duplicates: tuple[str, ...]
     trailing_nbytes: int
 
+    @property
+    def source(self) -> Source:
+        """The file the archive lies in."""
+        return self.run.source
+
+    @property
+    def sources(self) -> list[Source]:
+        """The files that stay open while members are read."""
+        return [self.run.source]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the archive."""
+        return self.run.nbytes
+
     def extent(self, name: str) -> Extent:
         """The bytes of a member, unpacked as they are read. KeyError when there is none."""
         member = self.members[name]
-        stored = MemberExtent(self.source, member)
+        stored = MemberExtent(self.run, member)
         if member.flags & _ENCRYPTED:
             raise CorruptFile(f"member {name} is encrypted")
         if member.method == _STORED:
@@ -145,22 +167,29 @@ def archive_of(location: Location) -> Archive:
     return location.once("zip", lambda: _open(location))
 
 
+def first_member_of(location: Location) -> str:
+    """The name in the first local header, all that a zip archive without its directory tells; empty when none is."""
+    length = int.from_bytes(location.head[_LOCAL.size - 4 : _LOCAL.size - 2], "little")
+    return location.head[_LOCAL.size : _LOCAL.size + length].decode("utf-8", "replace")
+
+
 def _open(location: Location) -> Archive:
     source = Source(location.path)
     try:
-        return _parse(source)
+        return archive_in(FileExtent(source, 0, source.nbytes))
     except BaseException:
         source.close()
         raise
 
 
-def _parse(source: Source) -> Archive:
-    count, start, nbytes, end = _find_directory(source)
+def archive_in(run: FileExtent) -> Archive:
+    """The archive that fills ``run``. CorruptFile or TruncatedFile when it is none or damaged."""
+    count, start, nbytes, end = _find_directory(run)
     if count > DEFAULT_LIMITS.members:
         raise LimitExceeded(f"an archive of {count} members")
-    if start + nbytes > source.nbytes or count * _CENTRAL.size > nbytes:
+    if start + nbytes > run.nbytes or count * _CENTRAL.size > nbytes:
         raise CorruptFile(f"the zip directory ({count} members, {nbytes} bytes at {start}) does not fit into the file")
-    data = source.read(start, nbytes)
+    data = run.read(start, nbytes)
     members: dict[str, Member] = {}
     order: list[str] = []
     duplicates: list[str] = []
@@ -202,7 +231,7 @@ def _parse(source: Source) -> Archive:
             continue
         members[name] = Member(name, method, flags, crc, packed, size, offset)
         order.append(name)
-    return Archive(source, members, tuple(order), tuple(duplicates), source.nbytes - end)
+    return Archive(run, members, tuple(order), tuple(duplicates), run.nbytes - end)
 
 
 def _zip64(extra: bytes, size: int, packed: int, offset: int) -> tuple[int, int, int]:
@@ -220,19 +249,19 @@ def _zip64(extra: bytes, size: int, packed: int, offset: int) -> tuple[int, int,
     raise CorruptFile("a zip member leaves its size to a zip64 block that is not there")
 
 
-def _find_directory(source: Source) -> tuple[int, int, int, int]:
+def _find_directory(run: FileExtent) -> tuple[int, int, int, int]:
     """Where the central directory is: (members, offset, bytes, offset behind the end record)."""
-    tail_start = max(0, source.nbytes - _END.size - _END64_LOCATOR.size)
-    tail = source.peek(tail_start, source.nbytes)
+    tail_start = max(0, run.nbytes - _END.size - _END64_LOCATOR.size)
+    tail = run.read(tail_start, run.nbytes - tail_start)
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
-        tail_start = max(0, source.nbytes - _END.size - _LONGEST_COMMENT - _END64_LOCATOR.size)
-        tail = source.peek(tail_start, source.nbytes)
+        tail_start = max(0, run.nbytes - _END.size - _LONGEST_COMMENT - _END64_LOCATOR.size)
+        tail = run.read(tail_start, run.nbytes - tail_start)
         at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
         raise TruncatedFile(
-            f"the zip archive is truncated: its {source.nbytes} bytes have no end-of-central-directory record",
-            where=str(source.path),
+            f"the zip archive is truncated: its {run.nbytes} bytes have no end-of-central-directory record",
+            where=str(run.source.path),
             hint="copy or download it again; if a training wrote it, that save was interrupted",
         )
     _, _, _, _, count, nbytes, start, comment_length = _END.unpack_from(tail, at)
@@ -240,8 +269,8 @@ def _find_directory(source: Source) -> tuple[int, int, int, int]:
     locator_at = at - _END64_LOCATOR.size
     if locator_at >= 0 and tail[locator_at : locator_at + 4] == b"PK\x06\x07":
         _, _, end64_offset, _ = _END64_LOCATOR.unpack_from(tail, locator_at)
-        record = source.read(end64_offset, _END64.size)
+        record = run.read(end64_offset, _END64.size)
         if record[:4] != b"PK\x06\x06":
             raise CorruptFile(f"the zip64 end record is not at byte {end64_offset}")
         _, _, _, _, _, _, _, count, nbytes, start = _END64.unpack(record)
-    return count, start, nbytes, min(end, source.nbytes)
+    return count, start, nbytes, min(end, run.nbytes)

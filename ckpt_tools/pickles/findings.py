@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import printable
@@ -39,10 +39,16 @@ HARMLESS_CALLS = BUILT_NAMES | {
     "pathlib._local.WindowsPath",
     "torch.device",
     "torch._C.Generator",
+    "torch.nn.parameter.Parameter",
     "numpy.random._pickle.__generator_ctor",
     "numpy.random._pickle.__bit_generator_ctor",
     "numpy.random._pickle.__randomstate_ctor",
     "numpy.random.bit_generator.__pyx_unpickle_SeedSequence",
+    "joblib.numpy_pickle.NumpyArrayWrapper",
+    "joblib.numpy_pickle.NDArrayWrapper",
+    "joblib.numpy_pickle_compat.NDArrayWrapper",
+    "sklearn.externals.joblib.numpy_pickle.NumpyArrayWrapper",
+    "sklearn.externals.joblib.numpy_pickle.NDArrayWrapper",
 }
 
 
@@ -51,17 +57,24 @@ def is_harmless(node: Object) -> bool:
     return isinstance(node.callable, Global) and node.path in HARMLESS_CALLS
 
 
-def foreign(machine: Machine, where: str) -> list[Issue]:
-    """An issue for each foreign callable and each foreign class of what ``machine`` has read, each named once."""
+def foreign(machine: Machine, where: str, *, own: Callable[[str], bool] = lambda path: False) -> list[Issue]:
+    """An issue for each foreign callable and each foreign class of what ``machine`` has read, each named once.
+
+    Names of which ``own`` is true are the format's own: plain records, or code that lies in the file itself.
+    """
+
+    def is_foreign(node: Object) -> bool:
+        return not is_harmless(node) and not (isinstance(node.callable, Global) and own(node.path))
+
     return [
         *_each(
-            (n for n in machine.calls if not is_harmless(n) and not _reconstructs(n)),
+            (n for n in machine.calls if is_foreign(n) and not _reconstructs(n)),
             where,
             "pickle-foreign-call",
             "would call {path} when it is unpickled (byte {offset}); it was not called",
         ),
         *_each(
-            (n for n in machine.instances if not is_harmless(n)),
+            (n for n in machine.instances if is_foreign(n)),
             where,
             "pickle-foreign-class",
             "holds an object of class {path} (byte {offset}); it is named, not built",

@@ -106,7 +106,7 @@ class Machine:
     def skip(self, length: int, what: str) -> Extent:
         """Locate ``length`` bytes at :attr:`position` without reading them; it moves behind them."""
         self._span(self.position, length, what)
-        part = subextent(self.extent, self.position, length)
+        part = self.extent.part(self.position, length)
         self.position += length
         return part
 
@@ -334,15 +334,6 @@ class Machine:
 
     def _count(self, nbytes: int) -> int:
         return int.from_bytes(self.read_bytes(nbytes, "a length"), "little")
-
-
-def subextent(extent: Extent, offset: int, length: int) -> Extent:
-    """A part of a run, as a run of its own."""
-    if isinstance(extent, FileExtent):
-        return FileExtent(extent.source, extent.offset + offset, length)
-    if isinstance(extent, MemoryExtent):
-        return MemoryExtent(extent.data[offset : offset + length])
-    return MemoryExtent(extent.read(offset, length))
 
 
 def _replace(memo: dict[int, Any], old: Any, new: Any) -> None:

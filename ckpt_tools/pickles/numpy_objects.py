@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt_tools.core.dtypes import BY_NAME, DType, composed
@@ -77,6 +77,8 @@ class ElementType(Opaque):
         return self.dtype.name
 
 
+#: numpy counts the bytes of an element in an int
+_LARGEST_ELEMENT = 2**31 - 1
 _OBJECTS = composed("object", 8, "O")
 
 
@@ -112,24 +114,32 @@ def _built_dtype(node: Object) -> ElementType:
             raise CorruptFile(f"an element type of class {code.path}")
     if not isinstance(code, str) or not code:
         raise CorruptFile("an element type without a code")
+    if code[0] == "V":
+        return _void_type(int(code[1:] or 0), state)
+    return coded_type(code, big=big, unit=_datetime_unit(state) if code[0] in "Mm" else "")
+
+
+def coded_type(code: str, *, big: bool = False, unit: str = "") -> ElementType:
+    """The element type of a code that says all (``f4``, ``U12``, ``M8`` with its unit, ``V2``).
+
+    CorruptFile when numpy has none of that code.
+    """
     if code in _PLAIN_CODES:
         return ElementType(_PLAIN_CODES[code], big=big)
-    kind, size = code[0], code[1:]
+    kind, size = code[:1], code[1:]
     if kind == "O":
         return ElementType(_OBJECTS, of_objects=True)
-    nbytes = int(size or 0)
-    if kind == "U":
-        return ElementType(composed(f"str{nbytes * 32}", nbytes * 4, f"<U{nbytes}", swap_nbytes=4), big=big)
-    if kind in "Sa":
-        return ElementType(composed(f"bytes{nbytes * 8}", nbytes, f"S{nbytes}"))
-    if kind in "Mm":
-        base = {"M": "datetime64", "m": "timedelta64"}[kind]
-        unit = _datetime_unit(state)
-        return ElementType(
-            composed(f"{base}[{unit}]" if unit else base, 8, f"<{kind}8{unit and f'[{unit}]'}", swap_nbytes=8), big=big
-        )
-    if kind == "V":
-        return _void_type(nbytes, state)
+    nbytes = int(size or 0) if size.isdecimal() or not size else -1
+    if kind and kind in "USaMmV" and 0 <= nbytes <= _LARGEST_ELEMENT:
+        if kind == "U":
+            return ElementType(composed(f"str{nbytes * 32}", nbytes * 4, f"<U{nbytes}", swap_nbytes=4), big=big)
+        if kind == "V":
+            return ElementType(composed(f"void{nbytes * 8}", nbytes, f"V{nbytes}"))
+        if kind in "Sa":
+            return ElementType(composed(f"bytes{nbytes * 8}", nbytes, f"S{nbytes}"))
+        suffix = f"[{unit}]" if unit else ""
+        name = {"M": "datetime64", "m": "timedelta64"}[kind] + suffix
+        return ElementType(composed(name, 8, f"<{kind}8{suffix}", swap_nbytes=8), big=big)
     raise CorruptFile(f"an element type with code {code[:20]!r}")
 
 
@@ -149,24 +159,43 @@ def _void_type(nbytes: int, state: tuple[Any, ...]) -> ElementType:
     """A record, a sub-array or plain bytes."""
     _, _, subdtype, names, fields, itemsize = (*state, None, None, None, None, None, None)[:6]
     if subdtype is not None:
-        base = element_type(subdtype[0])
-        shape = subdtype[1] if isinstance(subdtype[1], tuple) else (subdtype[1],)
-        count = math.prod(shape)
-        spec = (_spec(base), tuple(shape))
-        return ElementType(composed(f"void{base.dtype.nbytes(count) * 8}", base.dtype.nbytes(count), spec))
+        if not isinstance(subdtype, tuple) or len(subdtype) != 2:
+            raise CorruptFile("an element that is an array, without (type, shape)")
+        return sub_array_type(element_type(subdtype[0]), checked_shape(subdtype[1]))
     if names:
-        formats, offsets, of_objects = [], [], False
-        for name in names:
-            field = fields[name]
-            part = element_type(field[0])
-            of_objects |= part.of_objects
-            formats.append(_spec(part))
-            offsets.append(field[1])
+        if not isinstance(names, tuple) or not isinstance(fields, dict):
+            raise CorruptFile("a record without names and fields")
         if isinstance(itemsize, int) and itemsize > 0:
             nbytes = itemsize
-        record = {"names": [str(n) for n in names], "formats": formats, "offsets": offsets, "itemsize": nbytes}
-        return ElementType(composed(f"void{nbytes * 8}", nbytes, record), of_objects=of_objects)
-    return ElementType(composed(f"void{nbytes * 8}", nbytes, f"V{nbytes}"))
+        parts = []
+        for name in names:
+            field = fields[name]
+            if not isinstance(field, tuple) or len(field) < 2:
+                raise CorruptFile("a field of a record without (type, offset)")
+            parts.append((str(name), element_type(field[0]), field[1]))
+        return record_type(parts, nbytes)
+    return coded_type(f"V{nbytes}")
+
+
+def sub_array_type(base: ElementType, shape: tuple[int, ...]) -> ElementType:
+    """An element that is an array of ``base`` itself: a field of a record."""
+    nbytes = base.dtype.nbytes(math.prod(shape))
+    return ElementType(composed(f"void{nbytes * 8}", nbytes, (_spec(base), tuple(shape))), of_objects=base.of_objects)
+
+
+def record_type(fields: Sequence[tuple[str, ElementType, int]], nbytes: int) -> ElementType:
+    """An element of named fields ``(name, type, offset)``, ``nbytes`` long. CorruptFile when a field does not fit."""
+    for name, part, offset in fields:
+        if type(offset) is not int or offset < 0 or offset + part.dtype.nbytes(1) > nbytes:
+            raise CorruptFile(f"field {name} lies outside its record of {nbytes} bytes")
+    spec = {
+        "names": [name for name, _, _ in fields],
+        "formats": [_spec(part) for _, part, _ in fields],
+        "offsets": [offset for _, _, offset in fields],
+        "itemsize": nbytes,
+    }
+    of_objects = any(part.of_objects for _, part, _ in fields)
+    return ElementType(composed(f"void{nbytes * 8}", nbytes, spec), of_objects=of_objects)
 
 
 def _spec(kind: ElementType) -> Any:

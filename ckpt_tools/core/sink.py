@@ -1,0 +1,371 @@
+"""The one way files are written: whole, or not at all.
+
+Bytes go to a hidden sibling named with this process's id; when they are complete and on the disk, one rename puts them
+in place. Whatever happens before leaves the destination as it was. What a killed process leaves behind is removed by
+the next :class:`Sink` for the same destination; siblings of living processes stay.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+
+from ckpt_tools.core.limits import MIB
+from ckpt_tools.errors import WriteRefused
+
+Progress = Callable[[int], None]
+
+#: Small writes are gathered up to this, large ones are handed on in pieces of it, so that progress can be told.
+_PIECE_NBYTES = 4 * MIB
+#: File systems allow 255 bytes in a name; what is put around it (process id, mark) takes up to 40.
+_LONGEST_NAME = 200
+_NO_ROOM = {
+    errno.ENOSPC: "no room is left on the device",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be larger than is allowed",
+}
+#: Not every file system can sync a directory, and none loses what was renamed because of that.
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES}
+
+_unfinished: set[str] = set()  # temporary files of this process; others that carry its id are a dead namesake's
+
+
+def destination(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Where writing to ``path`` really writes: links are followed. WriteRefused when nothing may be written there."""
+    target = Path(os.path.realpath(path))
+    where = os.fspath(path)
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return target
+    except OSError as error:
+        raise _refused(error, where) from error
+    if stat.S_ISDIR(mode):
+        raise WriteRefused("is a directory, a file was to be written there", where=where)
+    if stat.S_ISLNK(mode):
+        raise WriteRefused("is a link that leads back to itself", where=where)
+    if not stat.S_ISREG(mode):
+        raise WriteRefused("is a device, socket or pipe, not a regular file", where=where)
+    if not overwrite:
+        raise _exists(where)
+    return target
+
+
+class Sink:
+    """A file that is being written; as a context manager it is put in place at the end, or forgotten on an exception.
+
+    ``nbytes``, when known, is checked against the room on the device first. ``progress`` is told how many bytes were
+    written since it was told last. A file that is replaced passes on its mode and, where this user may, its owner;
+    a new one gets what the umask says. Missing parents are made. Everything that cannot be done is a WriteRefused.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        nbytes: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.where = os.fspath(path)
+        self.target = destination(path, overwrite=overwrite)
+        self.overwrite = overwrite
+        self.position = 0
+        self._progress = progress
+        self._gathered = bytearray()
+        self._fd = -1
+        self._made: list[Path] = []
+        #: the sibling that holds the bytes meanwhile; libraries that write by name may write it
+        self.temporary = self.target.with_name(f"{_mark(self.target.name)}{os.getpid()}.tmp")
+        try:
+            with _refusals(self.where):
+                self._make_parents()
+                _remove_leftovers(self.target)
+                require_room(self.target.parent, nbytes or 0)
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._fd = os.open(self.temporary, flags, 0o666)
+                _unfinished.add(os.fspath(self.temporary))
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes."""
+        nbytes = len(data) if not isinstance(data, memoryview) else data.nbytes
+        self.position += nbytes
+        if len(self._gathered) + nbytes <= _PIECE_NBYTES:
+            self._gathered += data
+            return
+        self._flush()
+        view = memoryview(data).cast("B")
+        for start in range(0, nbytes, _PIECE_NBYTES):
+            self._put(view[start : start + _PIECE_NBYTES])
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Write over bytes that were written before: a checksum that is known only after the data."""
+        if offset < 0 or offset + len(data) > self.position:
+            raise ValueError(f"[{offset}, {offset + len(data)}) was not written yet")
+        self._flush()
+        with _refusals(self.where):
+            while data:
+                written = os.pwrite(self._fd, data, offset)
+                data, offset = data[written:], offset + written
+
+    def finish(self) -> None:
+        """Bring everything to the disk, with the mode and owner it shall have; :meth:`publish` may follow."""
+        if self._fd < 0:
+            return
+        self._flush()
+        with _refusals(self.where):
+            self._take_after(self.target)
+            os.fsync(self._fd)
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def publish(self) -> None:
+        """Put the finished file in place."""
+        if not self.overwrite and os.path.lexists(self.target):
+            raise _exists(self.where)
+        with _refusals(self.where):
+            self.temporary.replace(self.target)
+        _unfinished.discard(os.fspath(self.temporary))
+        self._made = []
+        sync_directory(self.target.parent)
+
+    def discard(self) -> None:
+        """Forget the file, unless it is in place, and the directories that were made for it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if os.fspath(self.temporary) in _unfinished:
+            self.temporary.unlink(missing_ok=True)
+            _unfinished.discard(os.fspath(self.temporary))
+        for directory in reversed(self._made):
+            try:
+                directory.rmdir()
+            except OSError:  # somebody else put something there meanwhile
+                break
+
+    def _make_parents(self) -> None:
+        missing, directory = [], self.target.parent
+        while not directory.exists():
+            missing.append(directory)
+            directory = directory.parent
+        for parent in reversed(missing):
+            parent.mkdir(exist_ok=True)
+            self._made.append(parent)
+
+    def _flush(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, bytearray()
+            self._put(memoryview(gathered))
+
+    def _put(self, piece: memoryview) -> None:
+        nbytes = piece.nbytes
+        with _refusals(self.where):
+            while piece.nbytes:
+                piece = piece[os.write(self._fd, piece) :]
+        if self._progress is not None:
+            self._progress(nbytes)
+
+    def _take_after(self, old: Path) -> None:
+        """Owner and mode of the file that will be replaced, if there is one."""
+        try:
+            status = old.stat()
+        except FileNotFoundError:
+            return
+        mine = os.fstat(self._fd)
+        if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
+            for owner in ((status.st_uid, status.st_gid), (-1, status.st_gid)):
+                try:
+                    os.fchown(self._fd, *owner)
+                    break
+                except PermissionError:
+                    continue
+        os.fchmod(self._fd, stat.S_IMODE(status.st_mode))
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.finish()
+                self.publish()
+        finally:
+            self.discard()
+
+
+class SinkSet:
+    """Several files that make sense together through one of them, the index: all are put in place, the index last.
+
+    Where an older set is replaced, its index goes first: a kill between leaves no index, never an index of one set with
+    parts of another. Sinks are asked for with :meth:`part` and :meth:`index`, and finished by the set.
+    """
+
+    def __init__(
+        self,
+        index: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        nbytes: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._overwrite = overwrite
+        self._progress = progress
+        self._parts: list[Sink] = []
+        self._index = Sink(index, overwrite=overwrite, nbytes=nbytes, progress=progress)
+
+    @property
+    def index(self) -> Sink:
+        """The file that the others are found through."""
+        return self._index
+
+    def part(self, path: str | os.PathLike[str]) -> Sink:
+        """A further file of the set."""
+        sink = Sink(path, overwrite=self._overwrite, progress=self._progress)
+        self._parts.append(sink)
+        return sink
+
+    def __enter__(self) -> SinkSet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._publish()
+        finally:
+            for sink in (*self._parts, self._index):
+                sink.discard()
+
+    def _publish(self) -> None:
+        for sink in (*self._parts, self._index):
+            sink.finish()
+        if self._overwrite:
+            with _refusals(self._index.where):
+                self._index.target.unlink(missing_ok=True)
+            sync_directory(self._index.target.parent)
+        for sink in self._parts:
+            sink.publish()
+        self._index.publish()
+
+
+def write_file(path: str | os.PathLike[str], pieces: Iterable[bytes], *, overwrite: bool) -> None:
+    """Write a file from pieces of bytes, whole or not at all."""
+    with Sink(path, overwrite=overwrite) as sink:
+        for piece in pieces:
+            sink.write(piece)
+
+
+def backup(path: str | os.PathLike[str]) -> Path:
+    """Keep what ``path`` holds now as ``<name>.bak-<time>`` beside it, under a name nothing has; returns that name.
+
+    A second name for the same file where the file system has those: a :class:`Sink` gives the path to a new file.
+    """
+    target = destination(path, overwrite=True)
+    base = f"{target.name}.bak-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 0
+    while True:
+        kept = target.with_name(f"{base}-{number}" if number else base)
+        number += 1
+        try:
+            os.link(target, kept)
+        except FileExistsError:
+            continue
+        except FileNotFoundError as error:
+            raise _refused(error, os.fspath(path)) from error
+        except OSError:
+            if os.path.lexists(kept):
+                continue
+            _copy(target, kept)
+        return kept
+
+
+def _copy(source: Path, target: Path) -> None:
+    with _refusals(os.fspath(source)), source.open("rb") as old:
+        status = os.fstat(old.fileno())
+        with Sink(target, nbytes=status.st_size) as new:
+            while piece := old.read(_PIECE_NBYTES):
+                new.write(piece)
+            new.temporary.chmod(stat.S_IMODE(status.st_mode))
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def require_room(directory: Path, nbytes: int) -> None:
+    """WriteRefused when the device of ``directory`` has less than ``nbytes`` free."""
+    free = shutil.disk_usage(directory).free
+    if free < nbytes:
+        raise WriteRefused(f"{nbytes} bytes are to be written, {free} are free on the device", where=str(directory))
+
+
+def sync_directory(directory: Path) -> None:
+    """Bring the names in ``directory`` to the disk."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise _refused(error, str(directory)) from error
+    finally:
+        os.close(fd)
+
+
+def _mark(name: str) -> str:
+    """How the names of temporary files for ``name`` begin."""
+    raw = os.fsencode(name)
+    if len(raw) > _LONGEST_NAME:
+        name = sha256(raw).hexdigest()
+    return f".{name}.ckpt-"
+
+
+def _remove_leftovers(target: Path) -> None:
+    pattern = re.compile(re.escape(_mark(target.name)) + r"(\d+)\.tmp", re.DOTALL)
+    with os.scandir(target.parent) as entries:
+        found = [(entry.path, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
+    for path, match in found:
+        if path in _unfinished or _is_alive(int(match[1])):
+            continue
+        Path(path).unlink(missing_ok=True)
+
+
+def _is_alive(process_id: int) -> bool:
+    if process_id == os.getpid():
+        return False
+    try:
+        os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _exists(where: str) -> WriteRefused:
+    return WriteRefused("exists already", where=where, hint="--overwrite replaces it")
+
+
+def _refused(error: OSError, where: str) -> WriteRefused:
+    reason = _NO_ROOM.get(error.errno or 0) or f"cannot be written: {error.strerror or error}"
+    return WriteRefused(reason, where=where)
+
+
+@contextmanager
+def _refusals(where: str) -> Iterator[None]:
+    """Say what the system refused in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise _refused(error, where) from error

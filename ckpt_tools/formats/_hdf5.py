@@ -1,0 +1,409 @@
+"""An HDF5 file as a tree, through h5py: datasets as lazy tensors, groups as mappings, attributes as values.
+
+The library only ever reads through our own bounded reads of one run of bytes (a file, or a member of an archive): it
+opens no file itself, so nothing outside is reached. External links, external storage and virtual datasets are named
+and not followed; soft links are looked up among what hard links reach. Contiguous datasets are located once and then
+read without the library; the others are read box by box when they are asked for.
+
+What Keras writes into attributes is used where it says more than the groups do (keras/src/legacy/saving/
+legacy_h5_format.py, keras/src/saving/saving_lib.py): ``layer_names`` and ``weight_names`` give the order of weights and
+their second names, ``dtype`` names the element type of two-byte opaque data, ``name`` of a ``vars`` group the layer.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ckpt_tools.core.dtypes import BY_NAME
+from ckpt_tools.core.extents import Extent, MemoryExtent
+from ckpt_tools.core.keys import natural_order
+from ckpt_tools.core.limits import DEFAULT_LIMITS, KIB, MIB, Limits
+from ckpt_tools.core.tensors import (
+    CHUNK_NBYTES,
+    AbsentTensor,
+    Storage,
+    StridedTensor,
+    StringTensor,
+    Tensor,
+    TensorInfo,
+    blocks,
+)
+from ckpt_tools.core.tree import Dict, Node, Opaque
+from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
+from ckpt_tools.formats import _keras_names
+from ckpt_tools.formats._npy import element_type
+from ckpt_tools.pickles.nodes import LongText
+from ckpt_tools.pickles.numpy_objects import ElementType, scalar
+
+if TYPE_CHECKING:
+    import h5py
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+#: Where the signature may stand (HDF5 File Format Specification, III.A): at 0, 512, 1024, … Later ones are unheard of.
+SIGNATURE_OFFSETS = (0, 512, 1024, 2048, 4096)
+
+#: Attributes hold names and settings; longer ones are named, not read.
+_LONGEST_ATTRIBUTE = 16 * MIB
+_LISTED_ELEMENTS = 4096
+_LONG_TEXT = 4 * KIB
+#: Keras splits lists of names that are longer than HDF5's limit for attributes: layer_names0, layer_names1, …
+_NAME_LISTS = re.compile(r"(?:layer_names|weight_names)\d*")
+#: Filters that are part of HDF5 (1 to 6) and h5py (LZF). For others HDF5 would load a plugin that the file names.
+_KNOWN_FILTERS = frozenset((1, 2, 3, 4, 5, 6, 32000))
+#: Chunks kept unpacked while a dataset is read row by row.
+_CHUNK_CACHE = 64 * MIB
+
+
+@dataclass
+class Contents:
+    """What an HDF5 file holds. ``keras`` has ``version`` and ``backend`` as far as Keras wrote them."""
+
+    root: Dict
+    keras: dict[str, str] = field(default_factory=dict)
+    keras3_weights: bool = False
+
+
+class _ExtentFile(io.RawIOBase):
+    """A run of bytes as the file object that h5py reads from. A short read is an error, never stale memory."""
+
+    def __init__(self, extent: Extent) -> None:
+        self._extent = extent
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._extent.nbytes}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._extent.read(self._at, len(buffer))
+        buffer[:] = data
+        self._at += len(data)
+        return len(data)
+
+
+_TRUNCATED = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
+
+
+@contextmanager
+def _bridged(what: str) -> Iterator[None]:
+    """h5py raises OSError, RuntimeError, KeyError or ValueError, as the depth of the damage has it."""
+    try:
+        yield
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        text = str(error.args[0] if error.args else error).splitlines()[0] if error.args else type(error).__name__
+        cut = _TRUNCATED.search(text)
+        if cut:
+            raise TruncatedFile(f"truncated HDF5 file: {cut[2]} bytes are announced, {cut[1]} are there") from None
+        raise CorruptFile(f"{what} cannot be read: {text}") from None
+
+
+class DatasetTensor(Tensor):
+    """A dataset that is packed, cut into chunks or converted: read through the library, a box at a time."""
+
+    __slots__ = ("_dataset", "_stored_nbytes")
+
+    def __init__(self, info: TensorInfo, dataset: h5py.Dataset, stored_nbytes: int, *, alias: str | None) -> None:
+        self.info = info
+        self.storage = None
+        self._dataset = dataset
+        self._stored_nbytes = stored_nbytes
+        self.alias = alias
+        self.note = None
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        nbytes = self.info.nbytes
+        allowed = max(self._stored_nbytes * DEFAULT_LIMITS.expansion, DEFAULT_LIMITS.expansion_at_least)
+        if nbytes > allowed:
+            raise LimitExceeded(f"a dataset of {self._stored_nbytes} stored bytes claims {nbytes} bytes of values")
+        if not nbytes:
+            return
+        little = self._dataset.dtype.newbyteorder("<")
+        for starts, box in blocks(self.info.shape, max(limit // self.info.dtype.itemsize, 1)):
+            with _bridged(f"dataset {self._dataset.name}"):
+                values = self._dataset[tuple(slice(start, start + n) for start, n in zip(starts, box))]
+            yield values.astype(little, copy=False).tobytes()
+
+
+def contents(extent: Extent, limits: Limits, names: dict[tuple[str, ...], str] | None = None) -> Contents:
+    """The tree of the HDF5 file that ``extent`` holds. Reads structure and attributes, no dataset.
+
+    ``names`` are names of layers by the path of their group, for files that do not hold them.
+    """
+    import h5py
+
+    with _bridged("the HDF5 file"):
+        file = h5py.File(_ExtentFile(extent), "r", rdcc_nbytes=_CHUNK_CACHE)
+    return _Reading(extent, limits, names or {}).contents(file)
+
+
+#: A weight's path below the group at hand, and the name that Keras knows it by (None: a layer).
+_Wanted = tuple[tuple[str, ...], "str | None"]
+
+
+class _Reading:
+    """One pass over the groups of a file."""
+
+    def __init__(self, extent: Extent, limits: Limits, names: dict[tuple[str, ...], str]) -> None:
+        self._extent = extent
+        self._limits = limits
+        self._names = dict(names)
+        self._met: dict[int, Node] = {}
+        self._links: list[tuple[Dict, str, tuple[str, ...]]] = []
+        self._variables: list[tuple[tuple[str, ...], Dict]] = []
+        self._count = 0
+
+    def contents(self, file: h5py.File) -> Contents:
+        found = Contents(Dict())
+        self._met[_address(file)] = found.root
+        pending: list[tuple[h5py.Group, Dict, tuple[str, ...], list[_Wanted]]] = [(file, found.root, (), [])]
+        while pending:
+            group, node, path, wanted = pending.pop()
+            if len(path) > self._limits.depth:
+                raise LimitExceeded(f"groups nest deeper than {self._limits.depth}")
+            attributes = self._attributes(group)
+            for key in ("keras_version", "backend"):
+                if isinstance(attributes.get(key), str):
+                    found.keras.setdefault(key, attributes[key])
+            wanted = wanted + _named_weights(attributes)
+            if path[-1:] == ("vars",):
+                name = attributes.pop("name", None)
+                if isinstance(name, str):
+                    self._names[path[:-1]] = name
+                self._variables.append((path, node))
+                found.keras3_weights = True
+            node.update((f"@{name}", value) for name, value in attributes.items() if not _NAME_LISTS.fullmatch(name))
+            for name in _in_order(group, wanted):
+                self._count += 1
+                if self._count > self._limits.members:
+                    raise LimitExceeded(f"over {self._limits.members} groups and datasets")
+                below = [(rest[1:], weight) for rest, weight in wanted if rest[:1] == (name,)]
+                child, is_new = self._child(group, name, node, (*path, name), below)
+                if is_new:
+                    pending.append((child, node[name], (*path, name), below))
+        for holder, name, target in self._links:
+            holder[name] = _followed(found.root, target)
+        for path, node in self._variables:
+            _keras_names.give_aliases(path, node, self._names)
+        _prune(found.root)
+        return found
+
+    def _child(
+        self, group: h5py.Group, name: str, node: Dict, path: tuple[str, ...], below: list[_Wanted]
+    ) -> tuple[Any, bool]:
+        """Put one member of a group into ``node``; the group itself and True when it has to be gone through."""
+        import h5py
+
+        where = "/".join(path)
+        with _bridged(where):
+            link = group.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            node[name] = Opaque("HDF5 link into another file")
+            return None, False
+        if isinstance(link, h5py.SoftLink):
+            node[name] = Opaque("HDF5 link to nothing")
+            base = () if link.path.startswith("/") else path[:-1]
+            self._links.append((node, name, (*base, *(part for part in link.path.split("/") if part not in ("", ".")))))
+            return None, False
+        with _bridged(where):
+            child = group[name]
+            address = _address(child)
+        if address in self._met:
+            node[name] = self._met[address]
+            return None, False
+        if isinstance(child, h5py.Group):
+            node[name] = self._met[address] = Dict()
+            return child, True
+        if not isinstance(child, h5py.Dataset):
+            node[name] = Opaque("HDF5 named type")
+            return None, False
+        alias = next((weight for rest, weight in below if not rest and weight), None)
+        attributes = self._attributes(child)
+        node[name] = self._met[address] = self._dataset(child, where, attributes, alias)
+        for attribute, value in attributes.items():
+            node[f"{name}@{attribute}"] = value
+        return None, False
+
+    def _dataset(self, dataset: h5py.Dataset, where: str, attributes: dict[str, Node], alias: str | None) -> Node:
+        """A dataset as a node. An attribute that was used for it is taken out of ``attributes``."""
+        import h5py
+
+        with _bridged(where):
+            shape = dataset.shape
+            try:
+                dtype = dataset.dtype
+            except TypeError as error:  # "No NumPy equivalent for TypeBitfieldID exists"
+                return Opaque(f"HDF5 dataset that h5py cannot read ({error})")
+        if shape is None:
+            return Opaque("HDF5 dataset without elements")
+        if h5py.check_string_dtype(dtype) is not None and dtype.hasobject:
+            return _texts(dataset, shape, where, alias)
+        if dtype.hasobject:
+            return Opaque(f"HDF5 dataset of references or of parts that differ in length, shape {list(shape)}")
+        kind = _kind_of(dtype)
+        if dtype.str[1:] == "V2" and attributes.get("dtype") in ("bfloat16", b"bfloat16"):
+            kind = ElementType(BY_NAME["bfloat16"])
+            del attributes["dtype"]
+        info = TensorInfo(kind.dtype, tuple(shape))
+        with _bridged(where):
+            if dataset.external or dataset.is_virtual:
+                return AbsentTensor(info, "its bytes are in other files, which are not followed", alias=alias)
+            plist = dataset.id.get_create_plist()
+            filters = [plist.get_filter(index) for index in range(plist.get_nfilters())]
+            offset = dataset.id.get_offset()
+            stored_nbytes = dataset.id.get_storage_size()
+            as_stored = not filters and ((dtype.kind == "V" and dtype.names is None) or _is_stored_as(dataset, dtype))
+        for number, _, _, name in filters:
+            if number not in _KNOWN_FILTERS:
+                label = name.decode("utf-8", "replace") or "unnamed"
+                return AbsentTensor(info, f"it is packed with HDF5 filter {number} ({label}), a plugin", alias=alias)
+        if offset is not None and as_stored and dataset.chunks is None:
+            storage = Storage(self._extent.part(offset, info.nbytes), byteorder="big" if kind.big else "little")
+            return StridedTensor(info, storage, alias=alias)
+        return DatasetTensor(info, dataset, stored_nbytes, alias=alias)
+
+    def _attributes(self, holder: Any) -> dict[str, Node]:
+        import h5py
+
+        found: dict[str, Node] = {}
+        with _bridged(f"the attributes of {holder.name}"):
+            for name in holder.attrs:
+                attribute = h5py.h5a.open(holder.id, name.encode("utf-8", "surrogateescape"))
+                nbytes = attribute.get_type().get_size() * math.prod(attribute.shape)
+                if nbytes > _LONGEST_ATTRIBUTE:
+                    found[name] = Opaque(f"HDF5 attribute of {nbytes} bytes")
+                    continue
+                try:
+                    found[name] = _value(holder.attrs[name])
+                except TypeError as error:
+                    found[name] = Opaque(f"HDF5 attribute that h5py cannot read ({error})")
+        return found
+
+
+def _address(node: Any) -> int:
+    import h5py
+
+    with _bridged("an object header"):
+        address: int = h5py.h5o.get_info(node.id).addr
+    return address
+
+
+def _kind_of(dtype: Any) -> ElementType:
+    """Our element type for a numpy dtype."""
+    from numpy.lib import format as numpy_format
+
+    return element_type(numpy_format.dtype_to_descr(dtype))
+
+
+def _is_stored_as(dataset: h5py.Dataset, dtype: Any) -> bool:
+    """Whether the bytes in the file are those of the numpy dtype: odd floats and integers are converted on reading."""
+    import h5py
+
+    return bool(h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type()))
+
+
+def _value(value: Any) -> Node:
+    """An attribute's value as a node."""
+    import h5py
+    import numpy
+
+    if isinstance(value, str):
+        return LongText(MemoryExtent(value.encode("utf-8", "surrogatepass"))) if len(value) > _LONG_TEXT else value
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, h5py.Empty):
+        return None
+    if isinstance(value, numpy.ndarray) and value.size > _LISTED_ELEMENTS and not value.dtype.hasobject:
+        return Opaque(f"HDF5 attribute {value.dtype.name} {list(value.shape)}")
+    if isinstance(value, numpy.ndarray):
+        return [_value(element) for element in value.reshape(-1)]
+    if isinstance(value, numpy.generic) and not value.dtype.hasobject:
+        kind = _kind_of(value.dtype)
+        return scalar(kind, value.tobytes())
+    return Opaque(f"HDF5 attribute of type {type(value).__name__}")
+
+
+def _texts(dataset: h5py.Dataset, shape: tuple[int, ...], where: str, alias: str | None) -> Node:
+    """Texts of any length: one as a value, more as a tensor."""
+    if shape == ():
+        with _bridged(where):
+            value = dataset[()]
+        return _value(value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value)
+
+    def read() -> list[bytes]:
+        with _bridged(where):
+            return [bytes(element) for element in dataset[()].reshape(-1)]
+
+    return StringTensor(tuple(shape), BY_NAME["string"], read, alias=alias)
+
+
+def _named_weights(attributes: dict[str, Node]) -> list[_Wanted]:
+    """The paths that ``layer_names`` and ``weight_names`` give, in their order."""
+    found: list[_Wanted] = []
+    for attribute in ("layer_names", "weight_names"):
+        parts = [attributes.get(attribute)] if attribute in attributes else []
+        while not parts or f"{attribute}{len(parts)}" in attributes:
+            following = attributes.get(f"{attribute}{len(parts)}")
+            if following is None:
+                break
+            parts.append(following)
+        for names in parts:
+            for name in names if isinstance(names, list) else ():
+                text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+                text = text.value if hasattr(text, "value") else text
+                text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+                if isinstance(text, str):
+                    found.append((tuple(text.split("/")), text if attribute == "weight_names" else None))
+    return found
+
+
+def _in_order(group: h5py.Group, wanted: Sequence[_Wanted]) -> list[str]:
+    """The names in a group: as Keras lists them, else as they were created when the file knows, else naturally."""
+    with _bridged(group.name or "a group"):
+        names = list(group)
+        if not group.id.get_create_plist().get_link_creation_order():
+            names.sort(key=natural_order)
+    first: dict[str, int] = {}
+    for index, (rest, _) in enumerate(wanted):
+        if rest:
+            first.setdefault(rest[0], index)
+    return sorted(names, key=lambda name: first.get(name, len(wanted)))
+
+
+def _followed(root: Dict, target: tuple[str, ...]) -> Node:
+    """What a soft link leads to, if hard links lead there, too."""
+    node: Node = root
+    for part in target:
+        if not isinstance(node, Dict) or part not in node:
+            return Opaque("HDF5 link to nothing in this file")
+        node = node[part]
+    return node
+
+
+def _prune(root: Dict) -> None:
+    """Take out groups that hold nothing: Keras writes one for each layer without weights."""
+    order: list[Dict] = [root]
+    seen = {id(root)}
+    for node in order:
+        for child in node.values():
+            if isinstance(child, Dict) and id(child) not in seen:
+                seen.add(id(child))
+                order.append(child)
+    for node in reversed(order):
+        for name in [name for name, child in node.items() if isinstance(child, Dict) and not child]:
+            del node[name]

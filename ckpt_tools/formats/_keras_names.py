@@ -1,0 +1,89 @@
+"""How Keras 3 names groups in ``.weights.h5``, and the names that its users know weights by.
+
+Groups are named by the class of the layer and a count (``layers/dense_1``), variables by their position
+(``vars/0``); see ``_save_container_state`` in keras/src/saving/saving_lib.py. The layer's own name stands in the
+attribute ``name`` of its ``vars`` group since Keras 3.6, and in the model's configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Dict
+
+_WITH_BIAS = ("kernel", "bias")
+_RECURRENT = ("kernel", "recurrent_kernel", "bias")
+#: Variables of a layer in their order. A layer may leave out the last ones.
+_VARIABLES = {
+    **dict.fromkeys(("dense", "einsum_dense", "conv1d", "conv2d", "conv3d"), _WITH_BIAS),
+    **dict.fromkeys(("conv1d_transpose", "conv2d_transpose", "conv3d_transpose"), _WITH_BIAS),
+    **dict.fromkeys(("depthwise_conv1d", "depthwise_conv2d"), _WITH_BIAS),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "simple_rnn_cell"), _RECURRENT),
+    **dict.fromkeys(("separable_conv1d", "separable_conv2d"), ("depthwise_kernel", "pointwise_kernel", "bias")),
+    "embedding": ("embeddings",),
+}
+#: Those that may leave out any: their variables are known only when all are there.
+_ALL_OR_UNKNOWN = {
+    "batch_normalization": ("gamma", "beta", "moving_mean", "moving_variance"),
+    "layer_normalization": ("gamma", "beta"),
+    "group_normalization": ("gamma", "beta"),
+}
+_DEEPEST_MODEL = 100
+
+
+def snake_case(name: str) -> str:
+    """A class name as Keras writes it into paths."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def layer_names(config: Any) -> dict[tuple[str, ...], str]:
+    """Names of layers by the path of their group, from a model's configuration as ``config.json`` holds it."""
+    found: dict[tuple[str, ...], str] = {}
+    pending: list[tuple[tuple[str, ...], Any]] = [((), config)]
+    while pending:
+        path, model = pending.pop()
+        inner = model.get("config") if isinstance(model, dict) else None
+        layers = inner.get("layers") if isinstance(inner, dict) else None
+        if not isinstance(layers, list) or len(path) > _DEEPEST_MODEL:
+            continue
+        used: dict[str, int] = {}
+        for layer in layers:
+            if not isinstance(layer, dict) or not isinstance(layer.get("class_name"), str):
+                continue
+            group = snake_case(layer["class_name"])
+            used[group] = used.get(group, -1) + 1
+            below = (*path, "layers", f"{group}_{used[group]}" if used[group] else group)
+            own = layer.get("config")
+            name = own.get("name") if isinstance(own, dict) else None
+            if isinstance(name, str):
+                found[below] = name
+            pending.append((below, layer))
+    return found
+
+
+def give_aliases(path: tuple[str, ...], variables: Dict, names: dict[tuple[str, ...], str]) -> None:
+    """Name the tensors of the ``vars`` group at ``path`` as Keras' users do: ``d1/kernel`` for ``layers/dense/vars/0``.
+
+    ``names`` are names of layers by the path of their group. An optimizer's variables have no such names.
+    """
+    owners = path[:-1]
+    if not owners or owners[0] == "optimizer" or not any(owners[:n] in names for n in range(1, len(owners) + 1)):
+        return
+    parts = [
+        names.get(owners[: n + 1], part)
+        for n, part in enumerate(owners)
+        if owners[: n + 1] in names or part != "layers"
+    ]
+    tensors = {name: node for name, node in variables.items() if isinstance(node, Tensor)}
+    kind = re.sub(r"_\d+\Z", "", owners[-1])
+    known = _VARIABLES.get(kind, ())
+    if kind in _ALL_OR_UNKNOWN and len(_ALL_OR_UNKNOWN[kind]) == len(tensors):
+        known = _ALL_OR_UNKNOWN[kind]
+    for name, tensor in tensors.items():
+        named = len(tensors) <= len(known) and name.isdecimal() and int(name) < len(known)
+        if tensor.alias is None:
+            tensor.alias = "/".join([*parts, known[int(name)] if named else name])

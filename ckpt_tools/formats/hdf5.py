@@ -1,0 +1,134 @@
+"""``hdf5``: HDF5 files of Keras (whole models, weights, ``.weights.h5``) and of anything else.
+
+Reference: HDF5 File Format Specification; :mod:`ckpt_tools.formats._hdf5` reads them through h5py. Keras 3 may spread
+``x.weights.h5`` over files ``x_00000.weights.h5``, … behind ``x.weights.json``, whose ``weight_map`` gives a list of
+files for each group; each of them stands for the whole set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path, PurePath
+from typing import Any
+
+from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.extents import FileExtent
+from ckpt_tools.core.issues import Issue, Severity
+from ckpt_tools.core.limits import Limits
+from ckpt_tools.core.location import Location
+from ckpt_tools.core.source import Source
+from ckpt_tools.core.tree import Dict
+from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput
+from ckpt_tools.formats import _hdf5
+
+_SHARD = re.compile(r"(?P<base>.+)_\d{5}\.weights\.h5")
+_INDEX_SUFFIX = ".weights.json"
+
+
+def probe(location: Location) -> str | None:
+    """Why this is an HDF5 file or an index of some, or None."""
+    if location.path.name.endswith(_INDEX_SUFFIX) and location.head.lstrip().startswith(b"{"):
+        return f"an index of Keras weights, named {_INDEX_SUFFIX}"
+    if location.head.startswith(_hdf5.SIGNATURE):
+        return "the HDF5 signature"
+    with Source(location.path) as source:
+        for offset in _hdf5.SIGNATURE_OFFSETS:
+            if source.peek(offset, len(_hdf5.SIGNATURE)) == _hdf5.SIGNATURE:
+                return f"the HDF5 signature at byte {offset}"
+    return None
+
+
+def read(location: Location, limits: Limits) -> Checkpoint:
+    """The structure of the file, or of the set it belongs to; reads groups and attributes."""
+    index = _index_of(location)
+    if index is not None:
+        return _read_set(location, index, limits)
+    source = Source(location.path)
+    found = _hdf5.contents(FileExtent(source, 0, source.nbytes), limits)
+    return Checkpoint(
+        "hdf5",
+        location,
+        found.root,
+        producer=_producer(found),
+        nbytes=location.nbytes,
+        sources=[source],
+        limits=limits,
+    )
+
+
+def _producer(found: _hdf5.Contents) -> str:
+    if "keras_version" in found.keras:
+        backend = found.keras.get("backend")
+        return f"Keras {found.keras['keras_version']}" + (f", {backend} backend" if backend else "")
+    return "Keras 3" if found.keras3_weights else "HDF5"
+
+
+def _index_of(location: Location) -> Path | None:
+    """The index that ``location`` is, or that names it."""
+    if location.path.name.endswith(_INDEX_SUFFIX):
+        return location.path
+    shard = _SHARD.fullmatch(location.path.name)
+    index = location.beside(shard["base"] + _INDEX_SUFFIX) if shard else None
+    return index if index is not None and index.is_file() else None
+
+
+def _read_set(location: Location, index: Path, limits: Limits) -> Checkpoint:
+    with Source(index) as source:
+        if source.nbytes > limits.header_nbytes:
+            raise LimitExceeded(f"an index of {source.nbytes} bytes, over {limits.header_nbytes}")
+        files = _files_of(source.read(0, source.nbytes))
+    root, sources, issues, nbytes, producer = Dict(), [], [], index.stat().st_size, "Keras 3"
+    for name, groups in files.items():
+        try:
+            source = Source(index.parent / name)
+        except UnreadableInput as error:
+            message = f"{name}, which holds {', '.join(groups[:3])}{' …' if len(groups) > 3 else ''}, {error.message}"
+            issues.append(Issue("integrity-missing-shard", Severity.ERROR, name, message))
+            continue
+        sources.append(source)
+        nbytes += source.nbytes
+        found = _hdf5.contents(FileExtent(source, 0, source.nbytes), limits)
+        producer = _producer(found)
+        _merge(root, found.root, name)
+    if not sources:
+        raise UnreadableInput(f"none of the {len(files)} files of weights that {index.name} names is there")
+    return Checkpoint(
+        "hdf5",
+        location,
+        root,
+        producer=producer,
+        nbytes=nbytes,
+        issues=issues,
+        facts={"files": str(len(files))},
+        sources=sources,
+        limits=limits,
+    )
+
+
+def _files_of(text: bytes) -> dict[str, list[str]]:
+    """The files that an index names, each with its groups, in order."""
+    content: Any = json.loads(text.decode("utf-8"))
+    groups = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(groups, dict):
+        raise CorruptFile("the index has no weight_map")
+    files: dict[str, list[str]] = {}
+    for group, names in groups.items():
+        for name in names if isinstance(names, list) else [names]:
+            if not isinstance(name, str) or PurePath(name).name != name:
+                raise CorruptFile(f"the index gives {name!r:.100} for {group}, which is no file beside it")
+            files.setdefault(name, []).append(group)
+    return files
+
+
+def _merge(into: Dict, other: Dict, name: str) -> None:
+    pending = [(into, other)]
+    while pending:
+        whole, part = pending.pop()
+        for key, node in part.items():
+            if key not in whole:
+                whole[key] = node
+            elif isinstance(node, Dict) and isinstance(whole[key], Dict):
+                pending.append((whole[key], node))
+            elif not key.startswith("@"):
+                raise CorruptFile(f"{name} holds {key}, which an earlier file of the set holds, too")
