@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import formats, ls, show
+from ckpt_tools.cli import diff, formats, ls, show, spec
 from ckpt_tools.cli.boundary import exits_cleanly
 
 app = typer.Typer(
@@ -42,6 +42,8 @@ def _common(
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "ls": ls.ls,
     "show": show.show,
+    "diff": diff.diff,
+    "spec": spec.spec,
     "formats": formats.formats,
 }
 for _name, _command in _COMMANDS.items():

@@ -125,19 +125,18 @@ PART_BY_LEAF: Mapping[str, str] = {
     "depthwise_kernel": "weight",
     "alpha": "weight",
 }
-#: What only one framework writes as the last segment.
-FAMILY_BY_LEAF: Mapping[str, str] = {
+#: What only one framework writes as the last segment. ``gamma`` is not here: torch models use it for layer scales.
+_FAMILY_BY_LEAF: Mapping[str, str] = {
     "running_mean": "torch",
     "running_var": "torch",
     "num_batches_tracked": "torch",
     "_mean": "paddle",
     "_variance": "paddle",
-    "kernel": "keras",
-    "gamma": "keras",
     "moving_mean": "keras",
     "moving_variance": "keras",
-    "embeddings": "keras",
+    "recurrent_kernel": "keras",
     "depthwise_kernel": "keras",
+    "embeddings": "keras",
 }
 _KERAS_CELLS = frozenset({"lstm_cell", "gru_cell", "simple_rnn_cell"})
 _KERAS_RECURRENT = {"kernel": "weight_ih", "recurrent_kernel": "weight_hh", "bias": "bias_ih"}
@@ -199,12 +198,16 @@ def canonical(name: str, known: LayerPart | None = None) -> tuple[str, ...]:
 
 def family_of_names(names: Sequence[str]) -> str | None:
     """The one framework whose spellings occur among the names; None when none or several do."""
-    found = {FAMILY_BY_LEAF.get(segments(name)[-1]) for name in names} - {None}
+    leaves = {segments(name)[-1] for name in names}
+    found = {_FAMILY_BY_LEAF[leaf] for leaf in leaves if leaf in _FAMILY_BY_LEAF}
+    if not found and "kernel" in leaves and "weight" not in leaves:
+        return "keras"
     return found.pop() if len(found) == 1 else None
 
 
 def infer_parts(shapes: Mapping[str, Shape]) -> dict[str, LayerPart]:
-    """What names and their siblings say beyond doubt: normalisations with statistics, recurrent layers, convolutions.
+    """What names and their siblings say beyond doubt: normalisations with statistics, recurrent layers, convolutions,
+    and what has names of its own in Keras.
 
     A matrix called ``weight`` is not in the answer: it may be a Linear or an Embedding.
     """
@@ -235,6 +238,9 @@ def _beyond_doubt(part: str, layer: Mapping[str, str], shapes: Mapping[str, Shap
     if "running_mean" in layer and part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
         return "batch_norm"
     rank = len(shapes[name])
+    leaf = segments(name)[-1]
+    if leaf == "embeddings" or (leaf == "kernel" and rank == 2):
+        return "embedding" if leaf == "embeddings" else "linear"
     if part in ("weight", "weight_v", "weight_orig") and 3 <= rank <= 5:
-        return f"depthwise_conv{rank - 2}d" if segments(name)[-1] == "depthwise_kernel" else f"conv{rank - 2}d"
+        return f"depthwise_conv{rank - 2}d" if leaf == "depthwise_kernel" else f"conv{rank - 2}d"
     return ""
