@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -31,7 +32,8 @@ def load_model(reference: str, kwargs: Mapping[str, Any] | None = None) -> LiveM
     module_name, colon, attribute = reference.partition(":")
     if not colon or not module_name or not attribute:
         raise UsageError(f"{reference!r} is no model; package.module:attribute is expected")
-    with redirect_stdout(sys.stderr), _working_directory_importable():
+    with redirect_stdout(sys.stderr), warnings.catch_warnings(), _working_directory_importable():
+        warnings.simplefilter("ignore")  # the frameworks', on import; they would drown the answer
         found = _resolve(reference, module_name, attribute)
         if _is_model(found):
             if kwargs:
@@ -77,7 +79,9 @@ def _load_file(path: Path) -> Any:
             import yaml
         except ImportError:
             raise UsageError(
-                "YAML is read through PyYAML, which is not installed", where=str(path), hint="pip install 'ckpt-tools[yaml]'"
+                "YAML is read through PyYAML, which is not installed",
+                where=str(path),
+                hint="pip install 'ckpt-tools[yaml]'",
             ) from None
         try:
             return yaml.safe_load(text)
@@ -118,7 +122,7 @@ def _resolve(reference: str, module_name: str, attribute: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError:
-            names = sorted(name for name in dir(found) if not name.startswith("_"))
+            names = [name for name in dir(found) if name[0] != "_" and callable(getattr(found, name, None))]
             raise MissingInput(
                 f"{module_name} has no {attribute!r}; it has {', '.join(names[:12]) or 'nothing'}", where=reference
             ) from None

@@ -378,37 +378,63 @@ class _Comparison:
         """Take out of ``left`` what is no difference, or has a reason of its own."""
         mine = self.a if side == "A" else self.b
         kept: list[int] = []
-        aside: Counter[Role] = Counter()
+        aside: Counter[tuple[Role, str]] = Counter()
         repeats: list[tuple[str, str]] = []
+        second_biases: list[str] = []
+        explained = set(paired)
         for index in left:
             row = rows[index]
-            if row.role is not Role.WEIGHT and (other.is_model or self._is_private(row, mine, other)):
-                aside[row.role] += 1
-            elif row.same_as is not None and row.same_as in paired:
+            why = self._why_private(row, mine, other)
+            if why:
+                aside[row.role, why] += 1
+            elif row.same_as is not None and row.same_as in explained:
                 repeats.append((row.name, row.same_as))
+            elif other.family == "keras" and row.name.replace("bias_hh", "bias_ih") in paired - {row.name}:
+                second_biases.append(row.name)
+                explained.add(row.name)
             else:
                 kept.append(index)
-        for role, count in aside.items():
-            why = "a model has none" if other.is_model else f"{other.family} has none"
-            self.notes.append(f"{count} tensors of {side} are {role.value} ({why}); they are left out")
+        for (role, why), count in aside.items():
+            tensors = "1 tensor is" if count == 1 else f"{count} tensors are"
+            self.notes.append(f"left out of {side}: {tensors} {role.value}, {why}")
+        if second_biases:
+            names = "1 name" if len(second_biases) == 1 else f"{len(second_biases)} names"
+            text = (
+                f"Keras has one recurrent bias where {side} has two: {names} without a partner ({_some(second_biases)})"
+            )
+            reasons.append(Reason("recurrent-bias", text))
         if repeats:
-            shown = ", ".join(f"{name} is {first}" for name, first in repeats[:_SHOWN])
-            more = f" and {len(repeats) - _SHOWN} more" if len(repeats) > _SHOWN else ""
-            text = f"{len(repeats)} names of {side} are second names of tensors that both have: {shown}{more}"
+            shown = _some([f"{name} is {first}" for name, first in repeats])
+            names = "1 name" if len(repeats) == 1 else f"{len(repeats)} names"
+            text = f"{names} of {side} only are second names of tensors that both have: {shown}"
             reasons.append(Reason("alias", text, WRITE_MAP if side == "A" else "--ignore GLOB"))
             if side == "A":
                 self.repeated = [name for name, _ in repeats]
         return kept
 
-    def _is_private(self, row: Row, mine: Comparand, other: Comparand) -> bool:
-        """Counters and random states that belong to one framework only: torch's batch counters, Keras' seeds."""
-        if mine.family == other.family or other.family is None or mine.family is None:
-            return False
-        return row.role is Role.OTHER or segments(row.name)[-1] == _BATCH_COUNTER
+    @staticmethod
+    def _why_private(row: Row, mine: Comparand, other: Comparand) -> str:
+        """Why a tensor without a partner is no difference; "" when it is one. Batch counters belong to torch only,
+        random states to the process that ran, and a model has nothing of an optimizer."""
+        if row.role is Role.WEIGHT:
+            return ""
+        is_batch_counter = segments(row.name)[-1] == _BATCH_COUNTER
+        if (
+            mine.family != other.family
+            and mine.family
+            and other.family
+            and (is_batch_counter or row.role is Role.OTHER)
+        ):
+            return f"{other.family} has none"
+        if other.is_model and not is_batch_counter:
+            return "a model has none"
+        return "a file of weights has none" if mine.is_model and row.role is Role.OTHER else ""
 
     # ---- notes
 
     def _note_order(self, found: Correspondence) -> None:
+        if self.a.is_model or self.b.is_model:
+            return
         partners = [j for i, j in found.pairs if self.rows_a[i].role is Role.WEIGHT]
         if any(later < earlier for earlier, later in pairwise(partners)):
             self.notes.append("the order of the names differs")
@@ -509,6 +535,9 @@ def _misfit(ours: Row, theirs: Row) -> str | None:
             except MissingBytes:
                 same = None
         return "transposed values" if same else "the reverse shape"
+    part = canonical(ours.name, ours.layer)[-1]
+    if part.startswith("bias_ih") and {len(ours.shape), len(theirs.shape)} == {1, 2}:
+        return "Keras keeps both biases of a GRU in one tensor"
     if sorted(extent for extent in ours.shape if extent != 1) == sorted(e for e in theirs.shape if e != 1):
         return "as many elements, in another shape"
     return None
