@@ -99,7 +99,8 @@ def _print(out: Output, shown: Any) -> None:
         facts += [count_text(numbers.nan, "NaN", "NaN"), f"{numbers.inf:,} Inf", count_text(numbers.zeros, "zero")]
         console.print(cell("  " + ", ".join(facts)))
     if shown.values is not None:
-        console.print(cell(_values_text(shown.values)))
+        for line in _values_text(shown.values).splitlines():
+            console.print(cell(line))
     if shown.strings is not None:
         for element in shown.strings:
             console.print(cell(f"  {element!r}"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 #: leveldb and TensorFlow store CRC-32C rotated and shifted, so that a CRC of bytes that hold CRCs stays good.
 _MASK_DELTA = 0xA282EAD8
@@ -21,8 +23,34 @@ def unmask(stored: int) -> int:
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
+#: Importing the library takes as long as 200 KiB take without it; the index of a few hundred tensors is far smaller.
+_WORTH_THE_LIBRARY = 32 * 1024
+_CASTAGNOLI_REFLECTED = 0x82F63B78
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_CASTAGNOLI_REFLECTED if value & 1 else 0)
+        table.append(value)
+    return tuple(table)
+
+
+def crc32c_by_table(data: bytes, value: int = 0) -> int:
+    """CRC-32C a byte at a time: slow, and there at once."""
+    table = _table()
+    value ^= 0xFFFFFFFF
+    for byte in data:
+        value = table[(value ^ byte) & 0xFF] ^ value >> 8
+    return value ^ 0xFFFFFFFF
+
+
 def crc32c(data: bytes, value: int = 0) -> int:
     """CRC-32C (Castagnoli) of ``data``, continued from ``value``."""
+    if len(data) <= _WORTH_THE_LIBRARY and "crc32c" not in sys.modules:
+        return crc32c_by_table(data, value)
     import crc32c as castagnoli
 
     return int(castagnoli.crc32c(data, value))

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Sequence
 
 Key = tuple["str | int", ...]
 
+#: The name of a leaf that is the whole checkpoint: a lone array, a pickled object. Its key is empty.
+ROOT_NAME = "."
+
 # C0 and C1 controls, DEL, the backslash that begins an escape only when one follows, separators that break lines,
 # and the marks that turn the direction of text: none of them may reach a terminal as they are.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -33,12 +36,12 @@ def _escape(match: re.Match[str]) -> str:
 
 def plain_name(key: Key) -> str:
     """The parts joined by ``/``, escaped for printing; two keys can share it, see :func:`names_of`."""
-    return printable("/".join(map(str, key)))
+    return printable("/".join(map(str, key))) if key else ROOT_NAME
 
 
 def quoted_name(key: Key) -> str:
     """Text parts in JSON quotes, numbers bare: no two keys share it."""
-    return "/".join(str(part) if isinstance(part, int) else json.dumps(part) for part in key)
+    return "/".join(str(part) if isinstance(part, int) else json.dumps(part) for part in key) or ROOT_NAME
 
 
 def names_of(keys: Sequence[Key]) -> list[str]:

@@ -273,10 +273,28 @@ def _read_box(
     return box
 
 
+def _overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The first indexes of two boxes (first index, shape) that have elements in common; None when no two have.
+
+    A sweep along the axis that is cut most: each box is compared with those that reach as far as where it begins.
+    """
+    if len(boxes) < 2:
+        return None
+    sweep = max(range(len(boxes[0][0])), key=lambda axis: len({starts[axis] for starts, _ in boxes}))
+    reaching: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for starts, shape in sorted(boxes, key=lambda box: box[0][sweep]):
+        reaching = [(b, m) for b, m in reaching if b[sweep] + m[sweep] > starts[sweep]]
+        for others, sizes in reaching:
+            if all(a < b + m and b < a + n for a, n, b, m in zip(starts, shape, others, sizes)):
+                return others, starts
+        reaching.append((starts, shape))
+    return None
+
+
 class AssembledTensor(Tensor):
     """A tensor whose values are kept as several tensors, each a box of the whole at some first index.
 
-    ``fill`` says what lies where no piece is: nothing may, unless the format allows it.
+    CorruptFile unless the pieces cover the whole, and each element once.
     """
 
     __slots__ = ("pieces",)
@@ -304,17 +322,9 @@ class AssembledTensor(Tensor):
             covered += piece.info.count
         if covered != info.count:
             raise CorruptFile(f"the pieces hold {covered} elements, the shape {list(info.shape)} has {info.count}")
-        for i, (starts, piece) in enumerate(self.pieces):
-            for other_starts, other in self.pieces[:i]:
-                if (
-                    piece.info.count
-                    and other.info.count
-                    and all(
-                        a < b + m and b < a + n
-                        for a, n, b, m in zip(starts, piece.info.shape, other_starts, other.info.shape)
-                    )
-                ):
-                    raise CorruptFile(f"the pieces at {list(other_starts)} and {list(starts)} overlap")
+        twice = _overlap([(starts, piece.info.shape) for starts, piece in self.pieces if piece.info.count])
+        if twice is not None:
+            raise CorruptFile(f"the pieces at {list(twice[0])} and {list(twice[1])} overlap")
 
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         shape = self.info.shape

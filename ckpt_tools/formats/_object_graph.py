@@ -9,8 +9,7 @@ stored under the shortest path to its node, and that path may lead through an op
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ckpt_tools.core.dtypes import DType
@@ -18,7 +17,7 @@ from ckpt_tools.core.limits import MIB
 from ckpt_tools.core.purposes import Purpose, Role
 from ckpt_tools.core.tensors import TensorInfo
 from ckpt_tools.errors import CorruptFile
-from ckpt_tools.formats._protobuf import fields, number, submessage, text
+from ckpt_tools.formats._protobuf import fields, message, number, submessage, text
 
 #: The key under which the graph itself is stored, as a scalar string.
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -49,13 +48,12 @@ class Attribute(NamedTuple):
     key: str
 
 
-@dataclass
-class GraphNode:
+class GraphNode(NamedTuple):
     """An object: (local name, node) of its children, its values, (variable, slot name, slot's node) of its slots."""
 
-    children: list[tuple[str, int]] = field(default_factory=list)
-    attributes: list[Attribute] = field(default_factory=list)
-    slots: list[tuple[int, str, int]] = field(default_factory=list)
+    children: Sequence[tuple[str, int]]
+    attributes: Sequence[Attribute]
+    slots: Sequence[tuple[int, str, int]]
 
     @property
     def is_optimizer(self) -> bool:
@@ -74,10 +72,10 @@ class ObjectGraph:
         self._nbytes = len(data)
         self.nodes = [_node(submessage(value)) for index, _, value in fields(data) if index == 1]
         count = len(self.nodes)
-        for node in self.nodes:
-            referred = [child for _, child in node.children] + [n for one, _, other in node.slots for n in (one, other)]
-            if referred and max(referred) >= count:
-                raise CorruptFile(f"the object graph refers to node {max(referred)} of {count}")
+        for children, _, slots in self.nodes:
+            for referred in (*(child for _, child in children), *(n for one, _, other in slots for n in (one, other))):
+                if referred >= count:
+                    raise CorruptFile(f"the object graph refers to node {referred} of {count}")
         #: (node, attribute) by the key under which it is stored
         self.stored: dict[str, tuple[int, Attribute]] = {}
         self._variable_keys: dict[int, str] = {}
@@ -145,7 +143,8 @@ class ObjectGraph:
         described: set[int] = set()
         for index in sorted(optimizers):
             trained |= self._describe_optimizer(index, known, described)
-        outside = self._reachable([0], closed=optimizers) - optimizers if 0 not in optimizers else set()
+        root = {0} - optimizers if self.nodes else set()
+        outside = self._reachable(root, closed=optimizers) - optimizers
         inside = self._reachable(optimizers)
         named = {child: name for node in self.nodes for name, child in node.children if name in _COUNTERS}
         purposes = {}
@@ -219,28 +218,19 @@ def _is_whole(dtype: DType) -> bool:
 
 
 def _node(data: bytes) -> GraphNode:
-    node = GraphNode()
+    children: list[tuple[str, int]] = []
+    attributes: list[Attribute] = []
+    slots: list[tuple[int, str, int]] = []
     for index, _, value in fields(data):
+        if index > 3:
+            continue
+        parts = message(submessage(value))
         if index == 1:
-            child, name = 0, ""
-            for inner, _, part in fields(submessage(value)):
-                if inner == 1:
-                    child = number(part)
-                elif inner == 2:
-                    name = text(part)
-            node.children.append((name, child))
+            children.append((text(parts.get(2, b"")), number(parts.get(1, 0))))
         elif index == 2:
-            texts = {inner: text(part) for inner, _, part in fields(submessage(value)) if inner <= 3}
-            node.attributes.append(Attribute(texts.get(1, ""), texts.get(2, ""), texts.get(3, "")))
-        elif index == 3:
-            variable = slot_node = 0
-            slot = ""
-            for inner, _, part in fields(submessage(value)):
-                if inner == 1:
-                    variable = number(part)
-                elif inner == 2:
-                    slot = text(part)
-                elif inner == 3:
-                    slot_node = number(part)
-            node.slots.append((variable, slot, slot_node))
-    return node
+            name, full_name, key = parts.get(1, b""), parts.get(2, b""), parts.get(3, b"")
+            attributes.append(Attribute(text(name), text(full_name), text(key)))
+        else:
+            slots.append((number(parts.get(1, 0)), text(parts.get(2, b"")), number(parts.get(3, 0))))
+    # empty ones are one object: most nodes are variables, which have neither children nor slots
+    return GraphNode(children or (), attributes or (), slots or ())

@@ -93,7 +93,9 @@ class Reductions:
                 raise UnsafePickle(f"the pickle would call {_EVAL} on an expression of its own at byte {node.offset}")
         for name in machine.globals.values():
             if name.path == _EVAL and not self.evaluated:
-                raise UnsafePickle(f"the pickle would hand {_EVAL} to another callable (byte {name.offset})")
+                raise UnsafePickle(
+                    f"the pickle would hand {_EVAL} to another callable, which it names at byte {name.offset}"
+                )
 
 
 def _parameter_name(node: Any) -> str | None:

@@ -97,6 +97,8 @@ def ordinal(number: int) -> str:
 def _header(source: Source, at: int) -> tuple[TensorInfo, int, int]:
     """The record at ``at``: what tensor it is, its number of LoD levels, the offset of its data."""
     start = at
+    if source.peek(at, 4).strip(b"\0"):
+        raise CorruptFile(f"no tensor begins at byte {start}")
     version, levels = _LEVELS.unpack(_read(source, at, _LEVELS.size))
     if version or levels > _MOST_LEVELS:
         raise CorruptFile(f"no tensor begins at byte {start}")

@@ -14,7 +14,7 @@ from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
-from ckpt_tools.errors import CkptError, TruncatedFile, damage
+from ckpt_tools.errors import CkptError, CorruptFile, TruncatedFile, damage
 from ckpt_tools.formats import _modules
 from ckpt_tools.formats._paddle_objects import Reductions
 from ckpt_tools.pickles import findings, numpy_objects, python_objects
@@ -122,12 +122,17 @@ def _read(source: Source, limits: Limits) -> PickleFile:
     machine = Machine(
         source,
         constructors={**python_objects.CONSTRUCTORS, **numpy_objects.CONSTRUCTORS, **reductions.constructors},
+        persistent=_no_persistent_ids,
         built=_built,
         limits=limits,
     )
     tree = machine.load()
     reductions.refuse_code(machine)
     return PickleFile(source, machine, tree, reductions)
+
+
+def _no_persistent_ids(value: Any) -> Any:
+    raise CorruptFile("a persistent id, which has a meaning only in the archive that the pickle was taken from")
 
 
 def _built(machine: Machine, node: Object) -> Any:

@@ -77,6 +77,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         yield key >> 3, kind, raw if kind == BYTES else int.from_bytes(raw, "little")
 
 
+def message(data: bytes) -> dict[int, int | bytes]:
+    """The fields of a message whose fields occur once, by number; of a repeated one the last counts, as the format says."""
+    return {index: value for index, _, value in fields(data)}
+
+
 class Field(NamedTuple):
     """One field of a message that lies in a file. ``value`` is an integer, or where the bytes lie: (offset, nbytes)."""
 

@@ -16,10 +16,12 @@ from ckpt_tools.core.purposes import Purpose, Role
 from ckpt_tools.core.tensors import AbsentTensor, AssembledTensor, StringTensor, Tensor, TensorInfo
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.formats._ordered_code import Span
-from ckpt_tools.formats._protobuf import fields, number, signed, submessage
+from ckpt_tools.formats._protobuf import fields, message, number, signed, submessage
 
 STRING, VARIANT = BY_NAME["string"], BY_NAME["variant"]
 
+#: DT_FLOAT4_E2M1FN: TensorFlow gives each value a byte of its own, other formats pack two into one.
+_FLOAT4 = 33
 #: Tensors that are named in an issue that concerns many.
 _NAMED = 3
 
@@ -79,7 +81,7 @@ def element_type(code: int, nbytes: int, count: int) -> tuple[DType, bool]:
     """The element type of that DataType number, and whether it is known; if not, the bytes of ``count`` elements tell
     its width.
     """
-    known = BY_TF.get(code)
+    known = composed("float4_e2m1fn", 1, "V1") if code == _FLOAT4 else BY_TF.get(code)
     if known is not None:
         return known, True
     width = nbytes // count if count > 0 and nbytes % count == 0 else 0
@@ -91,8 +93,7 @@ def parse_shape(data: bytes) -> tuple[int, ...]:
     sizes = []
     for index, _, value in fields(data):
         if index == 2:
-            inner = [signed(number(part)) for at, _, part in fields(submessage(value)) if at == 1]
-            sizes.append(inner[-1] if inner else 0)
+            sizes.append(signed(number(message(submessage(value)).get(1, 0))))
         elif index == 3 and value:
             raise CorruptFile("a tensor of unknown rank")
     if len(sizes) > DEFAULT_LIMITS.rank:
@@ -107,8 +108,9 @@ def parse_spans(data: bytes) -> tuple[Span, ...]:
     spans = []
     for index, _, value in fields(data):
         if index == 1:
-            inner = {at: signed(number(part)) for at, _, part in fields(submessage(value))}
-            spans.append(Span(inner.get(1, 0), inner.get(2)))
+            parts = message(submessage(value))
+            length = signed(number(parts[2])) if 2 in parts else None
+            spans.append(Span(signed(number(parts.get(1, 0))), length))
     if len(spans) > DEFAULT_LIMITS.rank:
         raise LimitExceeded(f"a slice of {len(spans)} dimensions")
     return tuple(spans)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ckpt_tools.core.location import SHARD, Location, at
+from ckpt_tools.core.location import SHARD, V1_SHARD, Location, at
 from ckpt_tools.errors import CkptError, CorruptFile
 from ckpt_tools.formats import recognise
 from ckpt_tools.formats.table import Format
@@ -15,7 +15,9 @@ from ckpt_tools.formats.table import Format
 #: Files that lie beside checkpoints and are none: records, logs, backups and temporary files of this and other tools.
 _COMPANIONS = re.compile(
     r"(checkpoint|.*\.(meta|jsonl|json|txt|log|ya?ml|md|toml|cfg|csv|py|sh|lock|pbtxt|pb)|events\.out\..*"
-    r"|.*\.bak-\d.*|\..*)",
+    r"|.*\.bak-\d.*|\..*"
+    # a Paddle program and the structured names beside its parameters
+    r"|.*\.pdmodel|__model__|.*\.pdiparams\.info|__(variables|params)\.info__)",
     re.DOTALL,
 )
 
@@ -27,6 +29,7 @@ def members(directory: Path) -> Iterator[tuple[Location, Format | CkptError]]:
     """
     names = sorted(entry.name for entry in os.scandir(directory))
     present = set(names)
+    parted: set[str] = set()  # prefixes of V1 checkpoints in several files that have been given
     for name in names:
         shard = SHARD.fullmatch(name)
         if _COMPANIONS.fullmatch(name) or (shard and shard["prefix"] + ".index" in present):
@@ -43,6 +46,12 @@ def members(directory: Path) -> Iterator[tuple[Location, Format | CkptError]]:
             continue
         except (CkptError, OSError):
             continue
+        part = V1_SHARD.fullmatch(name) if row is not None and row.name == "tf-v1" else None
+        if part and part["prefix"] in parted:
+            continue
+        if part:
+            parted.add(part["prefix"])
+            location = at(path, shown=str(directory / part["prefix"]))
         if row is not None:
             yield location, row
 

@@ -17,7 +17,7 @@ from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location, at
 from ckpt_tools.core.tree import Dict
-from ckpt_tools.errors import CkptError, CorruptFile, LimitExceeded
+from ckpt_tools.errors import CkptError, CorruptFile, LimitExceeded, UnreadableInput
 from ckpt_tools.formats._paddle_program import Program, is_program, program_of
 from ckpt_tools.formats._paddle_stream import (
     COMBINED_NAMES,
@@ -62,13 +62,20 @@ def _holds_variables(directory: Path) -> bool:
             continue
         if entry.name in COMBINED_NAMES or entry.name.endswith(COMBINED_SUFFIX):
             return False
-        if is_variable_name(entry.name) and _variable(Path(entry.path)) is not None:
+        if is_variable_name(entry.name) and _seems_variable(Path(entry.path)):
             variables += 1
         else:
             others += 1
         if variables + others >= _LOOKED_AT:
             break
     return variables > others
+
+
+def _seems_variable(path: Path) -> bool:
+    try:
+        return _variable(path) is not None
+    except UnreadableInput:  # not for us to tell while it is open whose directory this is
+        return False
 
 
 def _variable(path: Path) -> Stream | None:

@@ -208,6 +208,13 @@ FORMATS: tuple[Format, ...] = (
         _PICKLE_PERHAPS_PACKED,
     ),
     Format(
+        "paddle-dcp",
+        "a distributed checkpoint of Paddle",
+        (".distcp", ".metadata"),
+        "directory with <n>.metadata and <rank>_<n>.distcp",
+        _is_directory_or(b"\x80"),
+    ),
+    Format(
         "paddle-vars",
         "a directory of Paddle variables",
         (),

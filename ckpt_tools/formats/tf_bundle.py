@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.checksum import Checksum, crc32c, mask, unmask
-from ckpt_tools.core.extents import Extent, FileExtent
+from ckpt_tools.core.extents import Extent, FileExtent, PathExtent
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Key, printable
+from ckpt_tools.core.keys import Key
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.purposes import Purpose, Role
@@ -27,7 +27,7 @@ from ckpt_tools.errors import CkptError, CorruptFile, LimitExceeded, TruncatedFi
 from ckpt_tools.formats import _tf_places, _variable_names
 from ckpt_tools.formats._object_graph import GRAPH_KEY, ObjectGraph
 from ckpt_tools.formats._ordered_code import SLICE_MARK, parse_slice_key, slice_key
-from ckpt_tools.formats._protobuf import fields, number, submessage, varint
+from ckpt_tools.formats._protobuf import fields, message, number, submessage, varint
 from ckpt_tools.formats._tf_tensors import (
     STRING,
     Troubles,
@@ -42,6 +42,8 @@ from ckpt_tools.formats._tf_tensors import (
 #: tensorflow/core/public/version.h: TF_CHECKPOINT_VERSION is 1 since there are bundles
 _VERSION = 1
 _CRC_NBYTES = 4
+#: Processes may have as few as 256 files open; a training on many machines writes a file on each.
+_SHARDS_HELD_OPEN = 64
 Order = Literal["little", "big"]
 
 
@@ -93,7 +95,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         place,
         Dict(bundle.tensors),
         producer=f"tensorflow {written_by}, {producer}" if written_by else producer,
-        nbytes=place.nbytes + sum(source.nbytes for source in bundle.shards.sources),
+        nbytes=place.nbytes + bundle.shards.nbytes,
         issues=bundle.issues(),
         facts=facts,
         sources=[table.source, *bundle.shards.sources],
@@ -111,8 +113,8 @@ class _Header(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> _Header:
-        found = {index: value for index, _, value in fields(data)}
-        versions = {index: value for index, _, value in fields(submessage(found.get(3, b"")))}
+        found = message(data)
+        versions = message(submessage(found.get(3, b"")))
         needed = number(versions.get(2, 0))
         if needed > _VERSION:
             raise UnreadableInput(f"the bundle asks for a reader of version {needed}, known is version {_VERSION}")
@@ -135,27 +137,34 @@ class _Entry(NamedTuple):
 
 
 class _Shards:
-    """The data files of a bundle, opened when a tensor lies in them."""
+    """The data files of a bundle, found when a tensor lies in them."""
 
     def __init__(self, index: Path, header: _Header) -> None:
         self.index = index
+        self.sources: list[Source] = []
         self._prefix = index.name.removesuffix(".index")
         self._count = header.shards
-        self._opened: dict[int, Source | None] = {}
+        self._found: dict[int, Extent | None] = {}
 
     def name(self, shard: int) -> str:
         return f"{self._prefix}.data-{shard:05d}-of-{self._count:05d}"
 
-    def source(self, shard: int) -> Source | None:
-        """The open file; None when it is not there."""
-        if shard not in self._opened:
+    def extent(self, shard: int) -> Extent | None:
+        """All bytes of a data file; None when it is not there."""
+        if shard not in self._found:
             path = self.index.parent / self.name(shard)
-            self._opened[shard] = Source(path) if shard < self._count and path.is_file() else None
-        return self._opened[shard]
+            self._found[shard] = self._open(path) if shard < self._count and path.is_file() else None
+        return self._found[shard]
+
+    def _open(self, path: Path) -> Extent:
+        if self._count > _SHARDS_HELD_OPEN:
+            return PathExtent(path)
+        self.sources.append(Source(path))
+        return FileExtent(self.sources[-1], 0, self.sources[-1].nbytes)
 
     @property
-    def sources(self) -> list[Source]:
-        return [source for source in self._opened.values() if source is not None]
+    def nbytes(self) -> int:
+        return sum(extent.nbytes for extent in self._found.values() if extent is not None)
 
 
 class _Bundle:
@@ -221,27 +230,25 @@ class _Bundle:
             return self.troubles.absent(
                 name, info, "integrity-unknown-dtype", f"element type {entry.dtype} is none that is known"
             )
-        fits = entry.nbytes == info.nbytes if dtype.bit_width else count <= entry.nbytes
+        fits = entry.nbytes == dtype.nbytes(count) if dtype.bit_width else count <= entry.nbytes
         if not fits:
-            return self.troubles.absent(
-                name, info, "integrity-size", f"{entry.nbytes} bytes are recorded for {list(entry.shape)} of {dtype}"
-            )
-        source = self.shards.source(entry.shard)
+            raise CorruptFile(f"{name}: {entry.nbytes} bytes are recorded for {list(entry.shape)} of {dtype}")
+        data = self.shards.extent(entry.shard)
         file = self.shards.name(entry.shard)
-        if source is None:
+        if data is None:
             reason = f"the data file {file} is missing"
             return self.troubles.absent(name, info, "integrity-missing-shard", reason, where=file)
-        if entry.offset + entry.nbytes > source.nbytes:
+        if entry.offset + entry.nbytes > data.nbytes:
             return self.troubles.absent(
                 name,
                 info,
                 "integrity-short-data",
-                f"the data file is shorter than the index says, {source.nbytes} bytes; beyond its end",
+                f"the data file is shorter than the index says, {data.nbytes} bytes; beyond its end",
                 where=file,
                 severity=Severity.WARNING,
             )
-        extent = FileExtent(source, entry.offset, entry.nbytes)
-        checksum = Checksum("crc32c", unmask(entry.crc), f"{printable(name)} in {file}")
+        extent = data.part(entry.offset, entry.nbytes)
+        checksum = Checksum("crc32c", unmask(entry.crc), f"{name} in {file}")
         if dtype.bit_width:
             place = (entry.shard, entry.offset, entry.nbytes)  # two entries may share it, for TensorFlow too
             storage = self._storages.setdefault(place, Storage(extent, byteorder=self._byteorder, checksum=checksum))

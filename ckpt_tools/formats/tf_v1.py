@@ -21,7 +21,7 @@ from ckpt_tools.core.tree import Dict
 from ckpt_tools.errors import CkptError, CorruptFile, UnreadableInput, damage
 from ckpt_tools.formats import _tf_places, _variable_names
 from ckpt_tools.formats._ordered_code import Span, slice_key
-from ckpt_tools.formats._protobuf import fields, number, scan, submessage, text
+from ckpt_tools.formats._protobuf import fields, message, number, scan, submessage, text
 from ckpt_tools.formats._sorted_table import Table, ValueExtent
 from ckpt_tools.formats._tf_tensors import (
     STRING,
@@ -121,19 +121,19 @@ def _collect(table: Table, variables: dict[str, _Variable]) -> int:
     version = 0
     for index, _, value in _within(header, 1):
         if index == 1:
-            parts = list(fields(submessage(value)))
-            texts = {at: part for at, _, part in parts if at <= 3}
-            name = text(texts.get(1, b""))
-            dtype, shape = number(texts.get(3, 0)), parse_shape(submessage(texts.get(2, b"")))
+            raw = submessage(value)
+            parts = message(raw)
+            name = text(parts.get(1, b""))
+            dtype, shape = number(parts.get(3, 0)), parse_shape(submessage(parts.get(2, b"")))
             variable = variables.setdefault(name, _Variable(dtype, shape))
             if (variable.dtype, variable.shape) != (dtype, shape):
                 raise CorruptFile(f"{name} is listed twice, with different dtypes or shapes")
-            for at_field, _, part in parts:
-                if at_field == 4:
+            for inner, _, part in fields(raw):
+                if inner == 4:
                     spans = parse_spans(submessage(part))
                     variable.slices[spans] = values.get(slice_key(name, spans))
         elif index == 2:
-            version = max((number(part) for at, _, part in fields(submessage(value)) if at == 1), default=0)
+            version = number(message(submessage(value)).get(1, 0))
     return version
 
 

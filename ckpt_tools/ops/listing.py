@@ -22,7 +22,7 @@ from ckpt_tools.core.tree import Cycle, NumpyScalar, Opaque, SetNode
 from ckpt_tools.errors import CkptError, CorruptFile, MissingBytes, UsageError
 from ckpt_tools.formats import detect, families, format_named, open_location, recognise
 from ckpt_tools.formats.table import Format
-from ckpt_tools.pickles.nodes import Blob, Global, LongText, PersistentId, TextBlob
+from ckpt_tools.pickles.nodes import Blob, Global, LongText, TextBlob
 
 if TYPE_CHECKING:
     from ckpt_tools.ops.numbers import Numbers
@@ -367,7 +367,7 @@ def type_of(node: Any) -> str:
     """The word for a value's kind: Python's, a numpy scalar's dtype, ``object`` for what is only named."""
     if isinstance(node, NumpyScalar):
         return node.dtype.name
-    if isinstance(node, (Opaque, Global, PersistentId)):
+    if isinstance(node, (Opaque, Global)):
         return "object"
     if isinstance(node, Cycle):
         return "cycle"
@@ -398,8 +398,6 @@ def value_of(node: Any) -> Any:
         return node.type_name
     if isinstance(node, Global):
         return node.path
-    if isinstance(node, PersistentId):
-        return "persistent id"
     if isinstance(node, Cycle):
         return "/".join(map(str, node.to))
     if isinstance(node, LongText):

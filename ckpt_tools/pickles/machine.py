@@ -17,7 +17,7 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tree import Dict, Opaque, SetNode
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
-from ckpt_tools.pickles.nodes import Blob, Global, LongText, Object, PersistentId
+from ckpt_tools.pickles.nodes import Blob, Global, LongText, Object
 
 #: Longer byte strings and texts are located, not read: array payloads are, names and messages are not.
 INLINE_NBYTES = 4096
@@ -28,6 +28,8 @@ _FIXED_NBYTES = 16
 
 Constructor = Callable[[Any], Any]
 
+_STRANGE_ID = "a persistent id at byte {}: what it stands for is not in the file"
+
 _float = struct.Struct(">d").unpack_from
 
 
@@ -36,7 +38,7 @@ class Machine:
 
     ``constructors`` maps today's spelling of a global to a function from REDUCE's argument tuple to a node, for names
     whose meaning is complete at that moment; it may return NotImplemented to leave an :class:`Object`.
-    ``persistent`` gives meaning to persistent ids. ``built`` is called after BUILD on an Object with the machine, and
+    ``persistent`` gives meaning to persistent ids; without it they are refused. ``built`` is called after BUILD on an Object with the machine, and
     may return a node to stand in its place (None: the Object stays); it can move :attr:`position` when raw bytes
     follow (joblib).
 
@@ -189,7 +191,9 @@ class Machine:
                         continue
                 stack[-1] = self._call(function, args, self._base + pos - 1)
             elif op == 0x51:  # BINPERSID
-                stack[-1] = persistent(stack[-1]) if persistent else PersistentId(stack[-1])
+                if persistent is None:
+                    raise CorruptFile(_STRANGE_ID.format(self._base + pos - 1))
+                stack[-1] = persistent(stack[-1])
             elif op == 0x89:  # NEWFALSE
                 stack.append(False)
             elif op == 0x29:  # EMPTY_TUPLE
@@ -461,7 +465,9 @@ def _stack_global(machine: Machine, stack: _Stack, metastack: list[_Stack], memo
 
 def _persid(machine: Machine) -> Any:
     value = machine._line().decode("ascii")
-    return machine.persistent(value) if machine.persistent else PersistentId(value)
+    if machine.persistent is None:
+        raise CorruptFile(_STRANGE_ID.format(machine.position))
+    return machine.persistent(value)
 
 
 def _new(machine: Machine, cls: Any, args: Any, kwargs: Any = None) -> Any:

@@ -129,12 +129,3 @@ class TextBlob:
     def read(self) -> bytes:
         """All of it."""
         return self.text.read().encode("latin-1")
-
-
-class PersistentId:
-    """A persistent id that the format gave no meaning to."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value

@@ -16,7 +16,7 @@ from typing import Any
 from ckpt_tools.core.dtypes import BY_NAME, DType, composed
 from ckpt_tools.core.extents import Extent, MemoryExtent
 from ckpt_tools.core.limits import DEFAULT_LIMITS
-from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo
+from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo, row_major_strides
 from ckpt_tools.core.tree import Dict, NumpyScalar, Opaque
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.pickles.machine import Constructor, Machine
@@ -338,12 +338,21 @@ def scalar(kind: ElementType, raw: bytes) -> NumpyScalar:
 
 
 def _from_buffer(args: Any) -> Any:
-    if len(args) != 4:
+    """``(buffer, dtype, shape, order[, axes])``: order K is row-major of ``shape``, its axes then permuted."""
+    if len(args) not in (4, 5):
         return NotImplemented
-    buffer, dtype, shape, order = args
+    buffer, dtype, shape, order = args[:4]
     if isinstance(buffer, Object):
         raise CorruptFile("an array whose bytes were pickled out of band: they are not in this file")
-    return array(element_type(dtype), checked_shape(shape), buffer, fortran=order == "F")
+    kind, shape = element_type(dtype), checked_shape(shape)
+    if order == "K" and len(args) == 5:
+        axes = checked_shape(args[4])
+        if sorted(axes) != list(range(len(shape))):
+            raise CorruptFile(f"an array of {len(shape)} dimensions whose axes are {list(axes)}")
+        info, strides = TensorInfo(kind.dtype, tuple(shape[axis] for axis in axes)), row_major_strides(shape)
+        storage = Storage(payload_extent(buffer, info.nbytes), byteorder="big" if kind.big else "little")
+        return StridedTensor(info, storage, 0, tuple(strides[axis] for axis in axes))
+    return array(kind, shape, buffer, fortran=order == "F")
 
 
 #: Today's spelling of a name: what REDUCE of it means.

@@ -24,7 +24,18 @@ def number(value: int) -> bytes:
 
 
 def storage(key: str = "7", numel: int = 6, kind: str = "FloatStorage", view: bytes = b"N") -> bytes:
-    return b"(" + text("storage") + b"ctorch\n" + kind.encode() + b"\n" + text(key) + text("cpu") + number(numel) + view + b"tQ"
+    return (
+        b"("
+        + text("storage")
+        + b"ctorch\n"
+        + kind.encode()
+        + b"\n"
+        + text(key)
+        + text("cpu")
+        + number(numel)
+        + view
+        + b"tQ"
+    )
 
 
 def tensor(base: bytes, offset: int = 0, size: int = 6) -> bytes:

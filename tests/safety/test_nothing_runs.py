@@ -38,6 +38,9 @@ FORBIDDEN = ("import", "exec", "compile", "os.system", "os.exec", "os.posix_spaw
              "os.mkdir", "os.rmdir", "os.symlink", "os.link", "os.chmod", "shutil.")
 armed = False
 def hook(event, arguments):
+    # ast.literal_eval parses the header of numpy arrays with compile(); what it makes is a tree that nothing runs
+    if event == "compile" and arguments[1] == "<unknown>":
+        return
     if armed and (event.startswith(FORBIDDEN) or event == "open" and isinstance(arguments[1], str)
                   and set(arguments[1]) & set("wax+")):
         seen.append(f"{event} {arguments!r:.200}")
