@@ -117,15 +117,32 @@ def _paddle_layer(name: str, alias: str | None) -> LayerPart | None:
 def _with_repeats(rows: Sequence[Row], parents: Sequence[Key], *, by_alias: bool) -> list[Row]:
     """``rows`` with those marked that are an earlier one again: the same view of the same storage, or, in Paddle's
     files, the same variable of the same dict."""
-    first: dict[object, str] = {}
-    marked = []
+    identities: list[object] = []
     for row, parent in zip(rows, parents):
         tensor = row.tensor
-        identity: object = None
         if by_alias and tensor is not None and tensor.alias and row.role is Role.WEIGHT:
-            identity = (parent, tensor.alias, row.shape)
+            identities.append((parent, tensor.alias, row.shape))
         elif isinstance(tensor, StridedTensor) and tensor.nbytes:
-            identity = (id(tensor.storage), tensor.offset, tensor.strides, tensor.info)
+            identities.append((id(tensor.storage), tensor.offset, tensor.strides, tensor.info))
+        else:
+            identities.append(None)
+    return _marked(rows, identities)
+
+
+def _identity(key: Key, row: Mapping[str, Any], family: str | None) -> object:
+    """What rows of a manifest share when they are the same tensor; None when it does not tell."""
+    if family == "paddle" and row.get("alias"):
+        return key[:-1], row["alias"], str(row["shape"])
+    if row.get("storage") is None or row.get("sha256") is None:
+        return None
+    return row["storage"], row["sha256"], str(row["shape"])
+
+
+def _marked(rows: Sequence[Row], identities: Sequence[object]) -> list[Row]:
+    """``rows`` with ``same_as`` set where an identity came before."""
+    first: dict[object, str] = {}
+    marked = []
+    for row, identity in zip(rows, identities):
         known = first.setdefault(identity, row.name) if identity is not None else row.name
         marked.append(replace(row, same_as=known) if known != row.name else row)
     return marked
@@ -198,6 +215,8 @@ def _from_manifest(listed: Mapping[str, Any], label: str, root: Key) -> Comparan
         for key, row in tensors
         if key in names and key[-1] != _OBJECT_GRAPH
     ]
+    listed_again = [_identity(key, row, family) for key, row in tensors if key in names and key[-1] != _OBJECT_GRAPH]
+    rows = _marked(rows, listed_again)
     family = family_of_names([row.name for row in rows if row.role is Role.WEIGHT]) or family
     return Comparand(
         label,

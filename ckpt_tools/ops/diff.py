@@ -178,11 +178,12 @@ class _Comparison:
         named_a, named_b = _named(self.rows_a, self.names_a, naming_a), _named(self.rows_b, self.names_b, naming_b)
         levels = (self.a.levels, self.b.levels)
         reasons = name_reasons(found, named_a, named_b, a_levels=levels[0], b_levels=levels[1])
-        for side, other, naming in (("A", "B", naming_a), ("B", "A", naming_b)):
-            if naming:
-                reasons.insert(
-                    0, Reason("naming", f"{other} has the {_NAMINGS[naming]} of {side}'s tensors", WRITE_MAP)
-                )
+        for mine, side, other, naming in ((self.a, "A", "B", naming_a), (self.b, "B", "A", naming_b)):
+            text = f"{other} has the {_NAMINGS.get(naming, naming)} of {side}'s tensors"
+            if naming and mine.is_model:  # a model has no one name for its tensors: that is how this format calls them
+                self.notes.append(text)
+            elif naming:
+                reasons.insert(0, Reason("naming", text, WRITE_MAP))
         if found.undecided:
             places = ", ".join(repr(place.rstrip(".")) for place in found.undecided)
             self.notes.append(f"B's names are found in A under each of {places}; say which with --root-a")
@@ -407,7 +408,10 @@ class _Comparison:
             shown = _some([f"{name} is {first}" for name, first in repeats])
             names = "1 name" if len(repeats) == 1 else f"{len(repeats)} names"
             text = f"{names} of {side} only are second names of tensors that both have: {shown}"
-            reasons.append(Reason("alias", text, WRITE_MAP if side == "A" else "--ignore GLOB"))
+            if mine.family == "paddle":  # which lists every recurrent tensor twice, and takes either
+                self.notes.append(text)
+            else:
+                reasons.append(Reason("alias", text, WRITE_MAP if side == "A" else "--ignore GLOB"))
             if side == "A":
                 self.repeated = [name for name, _ in repeats]
         return kept
