@@ -270,8 +270,11 @@ def _value_cells(row: dict[str, Any]) -> list[str]:
         return [*("absent" if row[side] is None else str(row[side]["value"]) for side in "ab"), ""]
     if row.get("max_abs") is None:
         return ["", "", "differs"]
-    text = f"{row['differing']} of {row['count']} differ, at most {_short(row['max_abs'])} at {shape_text(row['at'])}"
-    text += f", relative change {_short(row['relative'])}"
+    text = f"{row['differing']} of {row['count']} differ"
+    if row["at"] is not None:
+        text += (
+            f", at most {_short(row['max_abs'])} at {shape_text(row['at'])}, relative change {_short(row['relative'])}"
+        )
     if "nan_on_one_side" in row:
         text += f", {row['nan_on_one_side']} NaN on one side only"
     return ["", "", text]

@@ -52,7 +52,7 @@ class LeadingChange:
     """``old`` at the front of A's names is ``new`` in B's; both end in a separator, or are empty.
 
     ``matched`` names fit through it, ``concerned`` begin with ``old`` (with ``new`` in B when ``old`` is empty);
-    ``rivals`` are other leading parts of A under which the same names of B would be found as well.
+    ``rivals`` are other leading parts that fit as many names, of which fewer are weights.
     """
 
     old: str
@@ -88,7 +88,7 @@ class Correspondence:
     pairs: list[tuple[int, int]]
     identical: set[tuple[int, int]]
     changes: list[Change] = field(default_factory=list)
-    #: leading parts of A that fit B equally well, so that none was taken
+    #: leading parts of one side that fit the other equally well, so that none was taken
     undecided: tuple[str, ...] = ()
 
 
@@ -146,10 +146,10 @@ class _Matcher:
         self.open_b = {self.targets[j]: j for j in range(len(self.b)) if j not in taken}
         self._match()
         for _ in range(_ROUNDS):
-            if not self.open_a or not self.open_b:
+            if not self.open_a or not self.open_b or self.undecided:
                 break
             if not any(
-                change()
+                not self.undecided and change()
                 for change in (
                     self._take_leading_part_away,
                     self._take_wrapper_away,
@@ -221,11 +221,15 @@ class _Matcher:
         if not good:
             return False
         best = max(good, key=lambda attempt: attempt.rank)
-        others = [each for each in good if each is not best and each.targets == best.targets]
+        others = [
+            each for each in good if each is not best and (each.targets == best.targets or each.sources == best.sources)
+        ]
         if any(each.rank == best.rank for each in others):
-            self.undecided = tuple(sorted({best.change.old, *(each.change.old for each in others)}))
+            if best.change.matched * 2 >= min(len(self.open_a), len(self.open_b)):
+                choices = [best, *(each for each in others if each.rank == best.rank)]
+                self.undecided = tuple(sorted(each.change.old or each.change.new for each in choices))
             return False
-        change = replace(best.change, rivals=tuple(each.change.old for each in others))
+        change = replace(best.change, rivals=tuple(each.change.old or each.change.new for each in others))
         self._apply(change, _leading_renamer(change.old, change.new))
         return True
 
@@ -257,14 +261,15 @@ class _Matcher:
         taken = set(self.partner.values())
         if (old and any(i in self.partner for i in concerned_a)) or (new and any(j in taken for j in concerned_b)):
             return None
-        matched, targets, alike, weigh = 0, set(), 0, 0
+        matched, sources, targets, alike, weigh = 0, set(), set(), 0, 0
         for i in concerned_a:
             j = self.open_b.get(new + self.current[i][len(old) :])
             if j is not None and i not in self.partner:
                 matched += 1
+                sources.add(i)
                 targets.add(j)
                 alike += sorted(self.a[i].shape) == sorted(self.b[j].shape)
-                weigh += self.a[i].weighs
+                weigh += self.a[i].weighs and self.b[j].weighs
         concerned = len(concerned_a) if old else len(concerned_b)
         if old and new:
             concerned = max(len(concerned_a), len(concerned_b))
@@ -277,7 +282,9 @@ class _Matcher:
         holds = (matched == concerned and matched >= _SUPPORT) or (whole and matched and enough)
         if not holds or alike * 2 < matched:
             return None
-        return _Leading(LeadingChange(old, new, matched, concerned), frozenset(targets), (weigh, matched, alike))
+        return _Leading(
+            LeadingChange(old, new, matched, concerned), frozenset(sources), frozenset(targets), (weigh, matched, alike)
+        )
 
     # ---- segments
 
@@ -337,11 +344,14 @@ class _Matcher:
         hits = [hit for each in candidates.values() for hit in each if (hit.old, hit.new) == (old, new)]
         for scope in _scopes(hits):
             rename = _segment_renamer(old, new, scope)
-            fitting = [name for name in self.open_a if (rename(name) or "") in self.open_b]
+            renamed = {name: to for name in self.open_a if (to := rename(name)) is not None}
+            fitting = [name for name, to in renamed.items() if to in self.open_b]
+            if len(set(renamed.values())) < len(renamed):
+                continue  # it would make different names equal
             if len(fitting) < _SUPPORT or self._is_broken(rename, fitting, candidates):
                 continue
             alike = sum(
-                sorted(self.a[self.open_a[name]].shape) == sorted(self.b[self.open_b[rename(name) or ""]].shape)
+                sorted(self.a[self.open_a[name]].shape) == sorted(self.b[self.open_b[renamed[name]]].shape)
                 for name in fitting
             )
             if alike * 2 < len(fitting):
@@ -405,6 +415,7 @@ class _Matcher:
 
 class _Leading(NamedTuple):
     change: LeadingChange
+    sources: frozenset[int]
     targets: frozenset[int]
     rank: tuple[int, int, int]
 

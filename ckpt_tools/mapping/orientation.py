@@ -48,6 +48,7 @@ class Orientation:
     decided_by: str = "shape"
 
 
+_TRANSPOSE: Transforms = (Permute((1, 0)),)
 AS_IT_IS = Orientation()
 MISFIT = Orientation(fits=False)
 
@@ -57,7 +58,10 @@ def orient(
 ) -> list[Orientation]:
     """The orientation of each pair. ``look`` is asked, by the pair's position, only where shapes do not decide."""
     if family_a is None or family_b is None or family_a == family_b:
-        return [AS_IT_IS if pair.shape_a == pair.shape_b else MISFIT for pair in pairs]
+        known = [AS_IT_IS if pair.shape_a == pair.shape_b else MISFIT for pair in pairs]
+        if family_a == family_b or look is None:
+            return known
+        return [_seen(index, pair, each, look) for index, (pair, each) in enumerate(zip(pairs, known))]
     found: list[Orientation | None] = [_by_shape(pair, family_a, family_b) for pair in pairs]
     turned = sum(1 for each in found if each is not None and each.fits and each.steps)
     copied = sum(1 for each, pair in zip(found, pairs) if each is AS_IT_IS and _would_turn(pair, family_a, family_b))
@@ -65,6 +69,13 @@ def orient(
         each if each is not None else _undecided(index, pair, family_a, family_b, turned, copied, look)
         for index, (each, pair) in enumerate(zip(found, pairs))
     ]
+
+
+def _seen(index: int, pair: Pair, known: Orientation, look: Look) -> Orientation:
+    """Where nobody knows whose layout one side has, only values can tell that a square matrix is transposed."""
+    if len(pair.shape_a) == 2 and pair.shape_a[0] == pair.shape_a[1] and known.fits and look(index, _TRANSPOSE):
+        return Orientation(_TRANSPOSE, decided_by="values")
+    return known
 
 
 def _steps(pair: Pair, family_a: str, family_b: str) -> Transforms | None:
@@ -92,7 +103,7 @@ def _by_shape(pair: Pair, family_a: str, family_b: str) -> Orientation | None:
     if steps is None:
         if len(pair.shape_a) != 2 or not matters(family_a, family_b):
             return AS_IT_IS if as_is else MISFIT
-        steps = (Permute((1, 0)),)
+        steps = _TRANSPOSE
     turned = _reached(steps, pair.shape_a) == pair.shape_b
     if as_is and turned and steps:
         return None
@@ -105,7 +116,7 @@ def _undecided(
     index: int, pair: Pair, family_a: str, family_b: str, turned: int, copied: int, look: Look | None
 ) -> Orientation:
     known = _steps(pair, family_a, family_b)
-    steps = (Permute((1, 0)),) if known is None else known
+    steps = _TRANSPOSE if known is None else known
     seen = look(index, steps) if look is not None else None
     if seen is not None:
         return Orientation(steps, decided_by="values") if seen else Orientation(decided_by="values")

@@ -69,10 +69,10 @@ def _leading_reason(
     whole = change.matched == everything == change.concerned
     if rest:
         where = f"prefix {rest!r} from {side}" + (f" under {level.rstrip('/')!r}" if level else "")
-        text = f"all {_count(change.matched)} match" if whole else f"{_count(change.matched)} match"
+        text = f"{'all ' if whole and everything > 1 else ''}{_count(change.matched)} {_match(change.matched)}"
         text += f" after removing {where}"
     else:
-        text = f"all {everything} names" if change.matched == everything else f"{_count(change.matched)}"
+        text = f"{'all ' if change.matched == everything > 1 else ''}{_count(change.matched)}"
         text += f" of {other} {_are(change.matched)} found in {side} under {level.rstrip('/')!r}"
     if change.rivals:
         text += f"; the same names are also under {', '.join(repr(r.rstrip('.')) for r in change.rivals)}"
@@ -178,6 +178,10 @@ def _count(number: int) -> str:
 
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
+
+
+def _match(number: int) -> str:
+    return "matches" if number == 1 else "match"
 
 
 def _shown(template: str) -> str:

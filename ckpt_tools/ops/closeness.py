@@ -27,7 +27,7 @@ _STEP_NBYTES = 512 * 1024
 class Closeness:
     """``state`` is ``equal``, ``close`` or ``differ``. Magnitudes are None where the element type has none.
 
-    ``max_abs`` is the largest absolute difference, at index ``at``; ``relative`` is the norm of the difference by the
+    ``max_abs`` is the largest absolute difference, at index ``at`` (None when only NaN differ); ``relative`` is the norm of the difference by the
     norm of A's values; ``differing`` counts elements that are not equal, ``nan_on_one_side`` those that are NaN in one
     only (not in ``max_abs``); ``zero_signs`` counts 0.0 against -0.0, which are equal. The two parts of a complex
     element are counted for themselves.
@@ -48,6 +48,8 @@ class Closeness:
     def relative(self) -> float | None:
         if self.max_abs is None:
             return None
+        if math.isinf(self.max_abs):
+            return math.inf
         if self.base_squares == 0.0:
             return 0.0 if self.squares == 0.0 else math.inf
         return math.sqrt(self.squares / self.base_squares)
@@ -84,7 +86,7 @@ def compare(
         done += size
     found.max_abs = amount
     if found.differing:
-        found.at = _index(at, b.info.shape)
+        found.at = _index(at, b.info.shape) if amount else None
         if skipped:
             found.base_squares = sum(_squares(numbers_a(raw)) for raw in turned.chunks(_STEP_NBYTES))
     return found

@@ -38,6 +38,8 @@ _SHOWN = 4
 _NEIGHBOURS = 64
 _SUGGESTED = 400
 _LIKE_ENOUGH = 0.6
+#: what another shape takes off the likeness of names
+_OTHER_SHAPE = 0.15
 _BATCH_COUNTER = "num_batches_tracked"
 
 
@@ -186,7 +188,9 @@ class _Comparison:
                 reasons.insert(0, Reason("naming", text, WRITE_MAP))
         if found.undecided:
             places = ", ".join(repr(place.rstrip(".")) for place in found.undecided)
-            self.notes.append(f"B's names are found in A under each of {places}; say which with --root-a")
+            self.notes.append(
+                f"the names fit equally well under each of {places}; say which by --root or --strip-prefix"
+            )
         transforms = self._orient(found)
         reasons += self._layout_reasons(found, transforms)
         squares = self._compare_pairs(found, transforms)
@@ -329,7 +333,9 @@ class _Comparison:
                 if result.state == "differ":
                     lists.value.append(names | _value_row(result))
         if self.options.values:
-            self.notes.append(f"{compared} tensors were compared by value; NaN equals NaN, 0.0 equals -0.0")
+            self.notes.append(
+                f"{compared} tensor{'' if compared == 1 else 's'} compared by value; NaN equals NaN, 0.0 equals -0.0"
+            )
             if zero_signs:
                 self.notes.append(
                     f"{zero_signs} elements are 0.0 on one side and -0.0 on the other: equal, not the same bits"
@@ -471,7 +477,12 @@ class _Comparison:
             self.optimizer.value += rows
         else:
             names = _some([str(row["name"]) for row in rows])
-            self.notes.append(f"{len(rows)} values that are no tensors differ ({names}); they count under --values")
+            what = (
+                "1 value that is no tensor differs"
+                if len(rows) == 1
+                else f"{len(rows)} values that are no tensors differ"
+            )
+            self.notes.append(f"{what} ({names}); such count under --values")
 
     # ---- rules
 
@@ -513,7 +524,11 @@ def _row(row: Row, nearest: Mapping[str, str]) -> dict[str, Any]:
 def _value_row(result: Closeness) -> dict[str, Any]:
     row: dict[str, Any] = {"state": result.state, "count": result.count, "differing": result.differing}
     if result.max_abs is not None:
-        row |= {"max_abs": _number(result.max_abs), "at": list(result.at or ()), "relative": _number(result.relative)}
+        row |= {
+            "max_abs": _number(result.max_abs),
+            "at": None if result.at is None else list(result.at),
+            "relative": _number(result.relative),
+        }
     if result.nan_on_one_side:
         row["nan_on_one_side"] = result.nan_on_one_side
     return row
@@ -580,11 +595,21 @@ def _nearest(left: Sequence[Row], right: Sequence[Row]) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in left[:_SUGGESTED]:
         near = [*by_end[canonical(row.name, row.layer)[-1]][:_NEIGHBOURS], *by_end[row.shape][:_NEIGHBOURS]]
-        scored = [(SequenceMatcher(None, row.name, other.name, autojunk=False).ratio(), other.name) for other in near]
+        scored = [(_likeness(row, other), other.name) for other in near]
         score, name = max(scored, default=(0.0, ""))
         if score >= _LIKE_ENOUGH:
             found[row.name] = name
     return found
+
+
+def _likeness(ours: Row, theirs: Row) -> float:
+    """How much two names are alike, apart from an ending that they share: ``q.weight`` is not like ``z.weight``."""
+    path, end = segments(ours.name)[:-1], segments(ours.name)[-1]
+    other, other_end = segments(theirs.name)[:-1], segments(theirs.name)[-1]
+    if end != other_end or not path or not other:
+        path, other = [*path, end], [*other, other_end]
+    ratio = SequenceMatcher(None, ".".join(path), ".".join(other), autojunk=False).ratio()
+    return ratio if ours.shape == theirs.shape else ratio - _OTHER_SHAPE
 
 
 def _farthest(squares: Mapping[str, Sequence[float]]) -> list[tuple[str, float]]:
