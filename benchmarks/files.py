@@ -32,6 +32,11 @@ from safetensors.torch import save_file
 path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 save_file({f"layer{i}.weight": torch.randn(numel) for i in range(count)}, path)
 """
+_MANIFEST = """
+import subprocess, sys
+with open(sys.argv[2], "wb") as file:
+    subprocess.run([sys.executable, "-m", "ckpt_tools", "ls", "--json", "--digest", sys.argv[1]], stdout=file, check=True)
+"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,21 @@ class Files:
 
     def safetensors(self) -> Path:
         return self._made("large.safetensors", _SAFETENSORS, self.count, self.numel)
+
+    def manifest(self, path: Path) -> Path:
+        """What ``ckpt ls --json --digest`` says of a file."""
+        made = path.with_name(path.name + ".manifest.json")
+        if not made.exists():
+            once(python(_MANIFEST, path, made))
+        return made
+
+    def links(self, path: Path, count: int) -> list[Path]:
+        """Names of one file."""
+        names = [path.with_name(f"{path.stem}-{i}{path.suffix}") for i in range(count)]
+        for name in names:
+            if not name.exists():
+                name.hardlink_to(path)
+        return names
 
     def many_pth(self) -> Path:
         return self._made("many.pth", _TORCH, self.many, 2)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from files import Files
 
-SECTIONS = ("listing",)
+SECTIONS = ("listing", "verifying")
 HERE = Path(__file__).resolve().parent
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import diff, formats, ls, show, spec
+from ckpt_tools.cli import diff, formats, ls, show, spec, verify
 from ckpt_tools.cli.boundary import exits_cleanly
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
@@ -47,6 +47,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "show": show.show,
     "diff": diff.diff,
     "spec": spec.spec,
+    "verify": verify.verify,
     "formats": formats.formats,
 }
 for _name, _command in _COMMANDS.items():

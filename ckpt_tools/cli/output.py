@@ -55,14 +55,23 @@ class Output:
 
     def json(self, document: dict[str, Any]) -> None:
         """One document, its schema first."""
-        json.dump(document, sys.stdout, ensure_ascii=not _encodes_all(sys.stdout))
-        sys.stdout.write("\n")
+        # dumps is one call of C code, dump runs Python code for each of millions of tokens
+        sys.stdout.write(json.dumps(document, ensure_ascii=not _encodes_all(sys.stdout)) + "\n")
 
     def lines(self, rows: Iterable[Sequence[object]]) -> None:
         """Tab-separated lines; tabs and line ends inside a field are escaped by :func:`printable`."""
         write = sys.stdout.write
         for row in rows:
             write("\t".join([printable(str(field)) for field in row]) + "\n")
+
+    def line(self, *spans: tuple[str, str]) -> None:
+        """One line for people on stdout, made of (text, style): coloured on a terminal, plain in a pipe."""
+        if self.table:
+            from rich.text import Text
+
+            self.console().print(Text.assemble(*((printable(text), style) for text, style in spans)))
+        else:
+            sys.stdout.write("".join(printable(text) for text, _ in spans) + "\n")
 
     def issues(self, issues: Iterable[Issue]) -> None:
         """Findings, on stderr."""
@@ -83,8 +92,8 @@ class Output:
             print(printable(text), file=sys.stderr)
 
     @contextmanager
-    def progress(self, label: str, total: int) -> Iterator[Progress]:
-        """A bar on stderr, drawn only when it lasts and somebody is looking."""
+    def progress(self, label: str, total: int = 0) -> Iterator[Progress]:
+        """A bar on stderr, drawn only when it lasts and somebody is looking; ``total`` bytes, 0 when nobody knows."""
         progress = Progress(label, total, shown=sys.stderr.isatty() and not self.quiet, output=self)
         try:
             yield progress
@@ -125,7 +134,7 @@ class Progress:
             console=self._output.console(sys.stderr),
             transient=True,
         )
-        self._task = self._bar.add_task(printable(self._label), total=self._total, completed=self._done)
+        self._task = self._bar.add_task(printable(self._label), total=self._total or None, completed=self._done)
         self._bar.start()
 
     def close(self) -> None:

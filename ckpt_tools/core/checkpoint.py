@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType, TracebackType
+from typing import NamedTuple
 
+from ckpt_tools.core.checksum import Seal
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import Key, names_of
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
@@ -17,8 +19,7 @@ from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, walk
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One leaf: its key, its name (unique in the checkpoint) and the node itself."""
 
     key: Key
@@ -28,6 +29,14 @@ class Entry:
     @property
     def is_tensor(self) -> bool:
         return isinstance(self.node, Tensor)
+
+
+class Pickled(NamedTuple):
+    """A pickle of the file: where it lies, its protocol, and the dotted names it refers to, in order of appearance."""
+
+    where: str
+    protocol: int
+    names: tuple[str, ...]
 
 
 @dataclass
@@ -47,6 +56,9 @@ class Checkpoint:
     issues: list[Issue] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
     sources: Sequence[Source] = ()
+    #: every run of bytes that the file has a place for a checksum of; those of tensors' storages need not be among them
+    seals: Callable[[], Iterable[Seal]] = tuple
+    pickles: Sequence[Pickled] = ()
     limits: Limits = DEFAULT_LIMITS
     purposes: Mapping[Key, Purpose] = field(default_factory=dict)
 

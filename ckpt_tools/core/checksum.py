@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
+
+from ckpt_tools.core.extents import Extent
 
 #: leveldb and TensorFlow store CRC-32C rotated and shifted, so that a CRC of bytes that hold CRCs stays good.
 _MASK_DELTA = 0xA282EAD8
@@ -56,8 +58,7 @@ def crc32c(data: bytes, value: int = 0) -> int:
     return int(castagnoli.crc32c(data, value))
 
 
-@dataclass(frozen=True)
-class Checksum:
+class Checksum(NamedTuple):
     """What a file says the checksum of a run of bytes is. ``kind`` is ``crc32`` or ``crc32c`` (unmasked here)."""
 
     kind: str
@@ -77,3 +78,11 @@ class Checksum:
         for chunk in chunks:
             value = self.update(chunk, value)
         return value == self.value
+
+
+class Seal(NamedTuple):
+    """A run of bytes that a file can vouch for: where it is, and its checksum, None when none was recorded."""
+
+    place: str
+    extent: Extent
+    checksum: Checksum | None

@@ -16,13 +16,17 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Issue:
-    """One finding. ``code`` is stable and for machines, ``message`` one sentence, ``hint`` an action."""
+    """One finding. ``code`` is stable and for machines, ``message`` one sentence, ``hint`` an action.
+
+    ``subject`` is the name the finding is about where policies may speak of it: a class or callable of a pickle.
+    """
 
     code: str
     severity: Severity
     where: str
     message: str
     hint: str | None = None
+    subject: str | None = None
 
     def to_json(self) -> dict[str, str | None]:
         return {

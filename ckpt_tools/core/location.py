@@ -26,6 +26,9 @@ SHARD = re.compile(r"(?P<prefix>.+)\.data-\d{5}-of-\d{5}", re.DOTALL)
 #: (tensorflow/python/training/saver.py)
 V1_SHARD = re.compile(r"(?P<prefix>.+)-(?:\d{5}|\?{5})-of-(?P<count>\d{5})", re.DOTALL)
 
+#: torch/distributed/checkpoint/_hf_utils.py, SHARDED_FILE_NAME
+DCP_SAFETENSORS = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
+
 #: What ``torch.save`` and ``torch.jit.save`` put into an archive beside the storages, and where those lie.
 _UNPACKED_FILES = {"data.pkl", "version", "byteorder", "constants.pkl", ".format_version", ".storage_alignment"}
 _UNPACKED_FOLDERS = {"data", "constants", ".data"}
@@ -112,6 +115,8 @@ def _family_of(file: Path) -> Path | None:
         return _member_of_prefix(os.fspath(file.with_suffix("")))
     if file.suffix == ".distcp" or file.name == ".metadata":  # torch.distributed.checkpoint
         return directory if (directory / ".metadata").is_file() else None
+    if DCP_SAFETENSORS.fullmatch(file.name):
+        return directory
     # a torch archive that was unpacked: <root>/data.pkl, <root>/version, <root>/data/<key>
     for root, is_member in (
         (directory, file.name in _UNPACKED_FILES),

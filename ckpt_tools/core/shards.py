@@ -37,15 +37,10 @@ def weight_map(index: Path) -> dict[str, str] | None:
     if not isinstance(files, dict):
         return None
     for file in files.values():
-        if (
-            not isinstance(file, str)
-            or not file
-            or PurePosixPath(file).is_absolute()
-            or ".." in PurePosixPath(file).parts
-        ):
-            raise CorruptFile(
-                f"a shard that is no file beside the index: {printable(str(file)[:200])}", where=str(index)
-            )
+        parts = PurePosixPath(file).parts if isinstance(file, str) else ()
+        if not parts or parts[0] == "/" or ".." in parts:
+            shown = printable(file[:200]) if isinstance(file, str) else type(file).__name__
+            raise CorruptFile(f"a shard that is no file beside the index: {shown}", where=str(index))
     return files
 
 

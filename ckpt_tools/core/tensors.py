@@ -7,7 +7,6 @@ conjugate and negative views resolved.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,26 +66,27 @@ class Storage:
         return self.extent.nbytes
 
 
-class Tensor(ABC):
-    """A leaf with dtype, shape and bytes.
+class Tensor:
+    """A leaf with dtype, shape and bytes. Subclasses say how :meth:`chunks` gets them.
 
     ``storage`` is None where no single run of bytes is behind the tensor. ``alias`` is the second name some formats
     give (Paddle's variable name, TensorFlow's ``full_name``). ``note`` is what else people should know, in a few words.
     """
 
+    # No ABC: its metaclass makes isinstance a call of Python code, and a listing asks it several times for each leaf.
     __slots__ = ("alias", "info", "note", "storage")
     info: TensorInfo
     storage: Storage | None
     alias: str | None
     note: str | None
 
-    @abstractmethod
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         """The values as row-major little-endian bytes, at most about ``limit`` at a time. Can be called again.
 
         For composite tensors these are the bytes of the parts in order; for strings each element's length as an
         unsigned 64-bit integer, then its bytes. Raises MissingBytes when there are none.
         """
+        raise NotImplementedError
 
     @property
     def nbytes(self) -> int:
@@ -148,21 +148,21 @@ class StridedTensor(Tensor):
     def check_span(self) -> None:
         """CorruptFile unless every element lies inside the storage. Spans come from strides, not from counts."""
         dtype, shape = self.info
-        if any(n < 0 for n in shape) or self.offset < 0:
-            raise CorruptFile(f"negative shape or offset: {list(shape)} at {self.offset}")
-        if 0 in shape:
-            return
-        strides = self.strides
-        if strides is None:
-            last = math.prod(shape)
-        else:
-            if len(strides) != len(shape) or any(s < 0 for s in strides):
-                raise CorruptFile(f"strides {list(strides)} do not fit shape {list(shape)}")
-            last = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
-        needed = dtype.nbytes(self.offset + last)
-        if needed > self.storage.nbytes:
+        strides = row_major_strides(shape) if self.strides is None else self.strides
+        if len(strides) != len(shape):
+            raise CorruptFile(f"strides {list(strides)} do not fit shape {list(shape)}")
+        last, empty = self.offset, False
+        for n, stride in zip(shape, strides):
+            if n < 0 or stride < 0:
+                raise CorruptFile(f"negative shape or strides: {list(shape)}, {list(strides)}")
+            last += (n - 1) * stride
+            empty = empty or n == 0
+        if self.offset < 0:
+            raise CorruptFile(f"a negative offset: {self.offset}")
+        if not empty and dtype.nbytes(last + 1) > self.storage.extent.nbytes:
             raise CorruptFile(
-                f"shape {list(shape)} of {dtype} needs {needed} bytes of storage, {self.storage.nbytes} are there"
+                f"shape {list(shape)} of {dtype} needs {dtype.nbytes(last + 1)} bytes of storage,"
+                f" {self.storage.nbytes} are there"
             )
 
     @property
@@ -386,15 +386,21 @@ class CompositeTensor(Tensor):
 class AbsentTensor(Tensor):
     """A tensor that is described and whose bytes are not here. ``reason`` ends the sentence "… has no bytes: "."""
 
-    __slots__ = ("meta", "reason")
+    __slots__ = ("by_design", "reason")
 
     def __init__(
-        self, info: TensorInfo, reason: str, *, meta: bool = False, alias: str | None = None, note: str | None = None
+        self,
+        info: TensorInfo,
+        reason: str,
+        *,
+        by_design: bool = False,
+        alias: str | None = None,
+        note: str | None = None,
     ) -> None:
         self.info = info
         self.storage = None
         self.reason = reason
-        self.meta = meta  # the format says there are none, as against bytes that are missing
+        self.by_design = by_design  # the format keeps none (meta tensors): nothing is missing
         self.alias = alias
         self.note = note if note is not None else reason
 

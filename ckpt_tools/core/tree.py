@@ -25,7 +25,8 @@ class Dict(dict):  # type: ignore[type-arg]
     __slots__ = ("attributes", "type_name")
 
     def __init__(self, items: Any = (), *, type_name: str = "dict") -> None:
-        super().__init__(items)
+        if items:
+            self.update(items)
         self.type_name = type_name
         self.attributes: Node = None
 
@@ -110,6 +111,8 @@ def children(node: Node) -> list[tuple[str | int, Node]]:
     """The parts directly below a node, in order. Parts that would print alike are numbered apart."""
     if isinstance(node, dict):
         pairs = list(node.items())
+        if set(map(type, node)) <= {str}:
+            return pairs
     elif isinstance(node, Opaque):
         pairs = list(node.attributes().items())
         if not pairs and node.state is not None:
@@ -123,8 +126,6 @@ def children(node: Node) -> list[tuple[str | int, Node]]:
     else:
         return []
     parts = [(part_of(key), value) for key, value in pairs]
-    if all(type(key) is str for key, _ in pairs) and not isinstance(node, Opaque):
-        return parts
     taken: set[tuple[type, str | int]] = set()
     apart = []
     for part, value in parts:

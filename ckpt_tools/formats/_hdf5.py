@@ -36,10 +36,9 @@ from ckpt_tools.core.tensors import (
 )
 from ckpt_tools.core.tree import Dict, Node, Opaque
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
-from ckpt_tools.formats import _keras_names
 from ckpt_tools.formats._npy import element_type
 from ckpt_tools.pickles.nodes import LongText
-from ckpt_tools.pickles.numpy_objects import ElementType, scalar
+from ckpt_tools.pickles.numpy_objects import ElementType, scalar, sub_array_type
 
 if TYPE_CHECKING:
     import h5py
@@ -48,12 +47,23 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 #: Where the signature may stand (HDF5 File Format Specification, III.A): at 0, 512, 1024, … Later ones are unheard of.
 SIGNATURE_OFFSETS = (0, 512, 1024, 2048, 4096)
 
+#: How a global heap begins: signature, version, reserved bytes. Its header and those of its objects, where lengths
+#: have 8 bytes as in every file met.
+_HEAP = b"GCOL\x01\0\0\0"
+_HEAP_HEADER = 16
+_HEAP_OBJECT = 16
+#: Heaps are made 4 KiB large, and larger only for a single long text.
+_LARGEST_HEAP = 64 * MIB
+
 #: Attributes hold names and settings; longer ones are named, not read.
 _LONGEST_ATTRIBUTE = 16 * MIB
-_LISTED_ELEMENTS = 4096
+_LISTED_ELEMENTS = 65_536
 _LONG_TEXT = 4 * KIB
 #: Keras splits lists of names that are longer than HDF5's limit for attributes: layer_names0, layer_names1, …
 _NAME_LISTS = re.compile(r"(?:layer_names|weight_names)\d*")
+#: H5T_INTEGER, H5T_FLOAT, H5T_STRING and H5T_ENUM: attributes of other classes are named, not read. On damaged files
+#: the library crashes over those, the process with it.
+_PLAIN_CLASSES = frozenset((0, 1, 3, 8))
 #: Filters that are part of HDF5 (1 to 6) and h5py (LZF). For others HDF5 would load a plugin that the file names.
 _KNOWN_FILTERS = frozenset((1, 2, 3, 4, 5, 6, 32000))
 #: Chunks kept unpacked while a dataset is read row by row.
@@ -62,19 +72,29 @@ _CHUNK_CACHE = 64 * MIB
 
 @dataclass
 class Contents:
-    """What an HDF5 file holds. ``keras`` has ``version`` and ``backend`` as far as Keras wrote them."""
+    """What an HDF5 file holds.
+
+    ``keras`` has ``keras_version`` and ``backend`` as far as Keras wrote them; ``layer_names`` are names of layers by
+    the path of their group; ``has_variables`` says whether groups are laid out as Keras 3 does.
+    """
 
     root: Dict
     keras: dict[str, str] = field(default_factory=dict)
-    keras3_weights: bool = False
+    layer_names: dict[tuple[str, ...], str] = field(default_factory=dict)
+    has_variables: bool = False
 
 
 class _ExtentFile(io.RawIOBase):
-    """A run of bytes as the file object that h5py reads from. A short read is an error, never stale memory."""
+    """A run of bytes as the file object that h5py reads from. A short read is an error, never stale memory.
+
+    Global heaps (texts of any length lie there) are checked before the library sees them: it walks from object to
+    object for ever when a damaged one has no size, and nothing can interrupt it.
+    """
 
     def __init__(self, extent: Extent) -> None:
         self._extent = extent
         self._at = 0
+        self._checked: set[int] = set()
 
     def readable(self) -> bool:
         return True
@@ -91,10 +111,33 @@ class _ExtentFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        data = self._extent.read(self._at, len(buffer))
-        buffer[:] = data
-        self._at += len(data)
-        return len(data)
+        # a signature may straddle two reads
+        before = min(self._at, len(_HEAP) - 1)
+        data = self._extent.read(self._at - before, before + len(buffer))
+        found = data.find(_HEAP)
+        while found >= 0:
+            self._check_heap(self._at - before + found)
+            found = data.find(_HEAP, found + 1)
+        buffer[:] = data[before:]
+        self._at += len(buffer)
+        return len(buffer)
+
+    def _check_heap(self, start: int) -> None:
+        """CorruptFile when the objects of the global heap at ``start`` do not lead to its end (Format III.E)."""
+        if start in self._checked or start + _HEAP_HEADER > self._extent.nbytes:
+            return
+        self._checked.add(start)
+        nbytes = int.from_bytes(self._extent.read(start + 8, 8), "little")
+        if nbytes > min(self._extent.nbytes - start, _LARGEST_HEAP):
+            raise CorruptFile(f"a heap of {nbytes} bytes at byte {start}")
+        heap = self._extent.read(start, nbytes)
+        at = _HEAP_HEADER
+        while at + _HEAP_OBJECT <= nbytes:
+            index, size = int.from_bytes(heap[at : at + 2], "little"), int.from_bytes(heap[at + 8 : at + 16], "little")
+            step = _HEAP_OBJECT + -(-size // 8) * 8 if index else size  # object 0 is the free space that is left
+            if step < _HEAP_OBJECT or at + step > nbytes:
+                raise CorruptFile(f"the heap at byte {start} is damaged at byte {start + at}")
+            at += step
 
 
 _TRUNCATED = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
@@ -102,10 +145,11 @@ _TRUNCATED = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, 
 
 @contextmanager
 def _bridged(what: str) -> Iterator[None]:
-    """h5py raises OSError, RuntimeError, KeyError or ValueError, as the depth of the damage has it."""
+    """h5py raises OSError, RuntimeError, KeyError or ValueError as the depth of the damage has it, TypeError where
+    numpy has no such type. Only its own calls belong in here."""
     try:
         yield
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         text = str(error.args[0] if error.args else error).splitlines()[0] if error.args else type(error).__name__
         cut = _TRUNCATED.search(text)
         if cut:
@@ -140,16 +184,13 @@ class DatasetTensor(Tensor):
             yield values.astype(little, copy=False).tobytes()
 
 
-def contents(extent: Extent, limits: Limits, names: dict[tuple[str, ...], str] | None = None) -> Contents:
-    """The tree of the HDF5 file that ``extent`` holds. Reads structure and attributes, no dataset.
-
-    ``names`` are names of layers by the path of their group, for files that do not hold them.
-    """
+def contents(extent: Extent, limits: Limits) -> Contents:
+    """The tree of the HDF5 file that ``extent`` holds. Reads structure and attributes, no dataset."""
     import h5py
 
     with _bridged("the HDF5 file"):
         file = h5py.File(_ExtentFile(extent), "r", rdcc_nbytes=_CHUNK_CACHE)
-    return _Reading(extent, limits, names or {}).contents(file)
+    return _Reading(extent, limits).contents(file)
 
 
 #: A weight's path below the group at hand, and the name that Keras knows it by (None: a layer).
@@ -159,13 +200,11 @@ _Wanted = tuple[tuple[str, ...], "str | None"]
 class _Reading:
     """One pass over the groups of a file."""
 
-    def __init__(self, extent: Extent, limits: Limits, names: dict[tuple[str, ...], str]) -> None:
+    def __init__(self, extent: Extent, limits: Limits) -> None:
         self._extent = extent
         self._limits = limits
-        self._names = dict(names)
         self._met: dict[int, Node] = {}
         self._links: list[tuple[Dict, str, tuple[str, ...]]] = []
-        self._variables: list[tuple[tuple[str, ...], Dict]] = []
         self._count = 0
 
     def contents(self, file: h5py.File) -> Contents:
@@ -180,33 +219,33 @@ class _Reading:
             for key in ("keras_version", "backend"):
                 if isinstance(attributes.get(key), str):
                     found.keras.setdefault(key, attributes[key])
-            wanted = wanted + _named_weights(attributes)
+            wanted += _named_weights(attributes)
             if path[-1:] == ("vars",):
                 name = attributes.pop("name", None)
                 if isinstance(name, str):
-                    self._names[path[:-1]] = name
-                self._variables.append((path, node))
-                found.keras3_weights = True
-            node.update((f"@{name}", value) for name, value in attributes.items() if not _NAME_LISTS.fullmatch(name))
-            for name in _in_order(group, wanted):
-                self._count += 1
-                if self._count > self._limits.members:
-                    raise LimitExceeded(f"over {self._limits.members} groups and datasets")
-                below = [(rest[1:], weight) for rest, weight in wanted if rest[:1] == (name,)]
-                child, is_new = self._child(group, name, node, (*path, name), below)
-                if is_new:
-                    pending.append((child, node[name], (*path, name), below))
-        for holder, name, target in self._links:
-            holder[name] = _followed(found.root, target)
-        for path, node in self._variables:
-            _keras_names.give_aliases(path, node, self._names)
+                    found.layer_names[path[:-1]] = name
+                found.has_variables = True
+            below: dict[str, list[_Wanted]] = {}
+            for rest, weight in wanted:
+                if rest:
+                    below.setdefault(rest[0], []).append((rest[1:], weight))
+            names = _in_order(group, list(below))
+            _give_attributes(node, "", attributes, names)
+            self._count += len(names)
+            if self._count > self._limits.members:
+                raise LimitExceeded(f"over {self._limits.members} groups and datasets")
+            for name in names:
+                child = self._child(group, name, node, (*path, name), below.get(name, []))
+                if child is not None:
+                    pending.append((child, node[name], (*path, name), below.get(name, [])))
+        self._follow_links(found.root)
         _prune(found.root)
         return found
 
     def _child(
         self, group: h5py.Group, name: str, node: Dict, path: tuple[str, ...], below: list[_Wanted]
-    ) -> tuple[Any, bool]:
-        """Put one member of a group into ``node``; the group itself and True when it has to be gone through."""
+    ) -> h5py.Group | None:
+        """Put one member of a group into ``node``; the member itself when it is a group not met before."""
         import h5py
 
         where = "/".join(path)
@@ -214,30 +253,38 @@ class _Reading:
             link = group.get(name, getlink=True)
         if isinstance(link, h5py.ExternalLink):
             node[name] = Opaque("HDF5 link into another file")
-            return None, False
+            return None
         if isinstance(link, h5py.SoftLink):
-            node[name] = Opaque("HDF5 link to nothing")
+            node[name] = Opaque("HDF5 link to nothing in this file")
             base = () if link.path.startswith("/") else path[:-1]
             self._links.append((node, name, (*base, *(part for part in link.path.split("/") if part not in ("", ".")))))
-            return None, False
+            return None
         with _bridged(where):
             child = group[name]
             address = _address(child)
         if address in self._met:
             node[name] = self._met[address]
-            return None, False
+            return None
         if isinstance(child, h5py.Group):
             node[name] = self._met[address] = Dict()
-            return child, True
+            return child
         if not isinstance(child, h5py.Dataset):
             node[name] = Opaque("HDF5 named type")
-            return None, False
+            return None
         alias = next((weight for rest, weight in below if not rest and weight), None)
         attributes = self._attributes(child)
         node[name] = self._met[address] = self._dataset(child, where, attributes, alias)
-        for attribute, value in attributes.items():
-            node[f"{name}@{attribute}"] = value
-        return None, False
+        _give_attributes(node, name, attributes, list(group))
+        return None
+
+    def _follow_links(self, root: Dict) -> None:
+        """Let soft links stand for what hard links and other soft links reach. Those that lead nowhere stay named."""
+        waiting = self._links
+        while waiting:
+            left = [link for link in waiting if not _follow(root, link)]
+            if len(left) == len(waiting):
+                return
+            waiting = left
 
     def _dataset(self, dataset: h5py.Dataset, where: str, attributes: dict[str, Node], alias: str | None) -> Node:
         """A dataset as a node. An attribute that was used for it is taken out of ``attributes``."""
@@ -247,6 +294,7 @@ class _Reading:
             shape = dataset.shape
             try:
                 dtype = dataset.dtype
+                as_stored = dtype.hasobject or _is_stored_as(dataset, dtype)
             except TypeError as error:  # "No NumPy equivalent for TypeBitfieldID exists"
                 return Opaque(f"HDF5 dataset that h5py cannot read ({error})")
         if shape is None:
@@ -256,7 +304,7 @@ class _Reading:
         if dtype.hasobject:
             return Opaque(f"HDF5 dataset of references or of parts that differ in length, shape {list(shape)}")
         kind = _kind_of(dtype)
-        if dtype.str[1:] == "V2" and attributes.get("dtype") in ("bfloat16", b"bfloat16"):
+        if dtype.str[1:] == "V2" and attributes.get("dtype") == "bfloat16":
             kind = ElementType(BY_NAME["bfloat16"])
             del attributes["dtype"]
         info = TensorInfo(kind.dtype, tuple(shape))
@@ -267,12 +315,12 @@ class _Reading:
             filters = [plist.get_filter(index) for index in range(plist.get_nfilters())]
             offset = dataset.id.get_offset()
             stored_nbytes = dataset.id.get_storage_size()
-            as_stored = not filters and ((dtype.kind == "V" and dtype.names is None) or _is_stored_as(dataset, dtype))
         for number, _, _, name in filters:
             if number not in _KNOWN_FILTERS:
                 label = name.decode("utf-8", "replace") or "unnamed"
                 return AbsentTensor(info, f"it is packed with HDF5 filter {number} ({label}), a plugin", alias=alias)
-        if offset is not None and as_stored and dataset.chunks is None:
+        whole = 0 < info.nbytes <= stored_nbytes  # nothing is stored of a dataset that was never written
+        if offset is not None and whole and as_stored and not filters and dataset.chunks is None:
             storage = Storage(self._extent.part(offset, info.nbytes), byteorder="big" if kind.big else "little")
             return StridedTensor(info, storage, alias=alias)
         return DatasetTensor(info, dataset, stored_nbytes, alias=alias)
@@ -283,15 +331,17 @@ class _Reading:
         found: dict[str, Node] = {}
         with _bridged(f"the attributes of {holder.name}"):
             for name in holder.attrs:
+                if not isinstance(name, str):
+                    raise CorruptFile(f"an attribute of {holder.name} is named {name!r:.100}")
                 attribute = h5py.h5a.open(holder.id, name.encode("utf-8", "surrogateescape"))
-                nbytes = attribute.get_type().get_size() * math.prod(attribute.shape)
+                kind = attribute.get_type()
+                nbytes = kind.get_size() * math.prod(attribute.shape or ())
                 if nbytes > _LONGEST_ATTRIBUTE:
                     found[name] = Opaque(f"HDF5 attribute of {nbytes} bytes")
-                    continue
-                try:
+                elif kind.get_class() in _PLAIN_CLASSES:
                     found[name] = _value(holder.attrs[name])
-                except TypeError as error:
-                    found[name] = Opaque(f"HDF5 attribute that h5py cannot read ({error})")
+                else:
+                    found[name] = Opaque("HDF5 attribute of references, of records or of lists that differ in length")
         return found
 
 
@@ -305,15 +355,18 @@ def _address(node: Any) -> int:
 
 def _kind_of(dtype: Any) -> ElementType:
     """Our element type for a numpy dtype."""
-    from numpy.lib import format as numpy_format
-
-    return element_type(numpy_format.dtype_to_descr(dtype))
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return sub_array_type(_kind_of(base), shape)
+    return element_type(dtype.descr if dtype.names else dtype.str)
 
 
 def _is_stored_as(dataset: h5py.Dataset, dtype: Any) -> bool:
     """Whether the bytes in the file are those of the numpy dtype: odd floats and integers are converted on reading."""
     import h5py
 
+    if dtype.kind == "V" and dtype.names is None and dtype.subdtype is None:  # opaque bytes, whatever their tag
+        return True
     return bool(h5py.h5t.py_create(dtype, logical=True).equal(dataset.id.get_type()))
 
 
@@ -322,10 +375,15 @@ def _value(value: Any) -> Node:
     import h5py
     import numpy
 
+    if isinstance(value, bytes):  # texts of fixed length
+        try:
+            value = value.decode("utf-8")
+        except UnicodeDecodeError:
+            return bytes(value)
     if isinstance(value, str):
-        return LongText(MemoryExtent(value.encode("utf-8", "surrogatepass"))) if len(value) > _LONG_TEXT else value
-    if isinstance(value, bytes):
-        return value
+        return (
+            LongText(MemoryExtent(value.encode("utf-8", "surrogateescape"))) if len(value) > _LONG_TEXT else str(value)
+        )
     if isinstance(value, h5py.Empty):
         return None
     if isinstance(value, numpy.ndarray) and value.size > _LISTED_ELEMENTS and not value.dtype.hasobject:
@@ -356,43 +414,52 @@ def _named_weights(attributes: dict[str, Node]) -> list[_Wanted]:
     """The paths that ``layer_names`` and ``weight_names`` give, in their order."""
     found: list[_Wanted] = []
     for attribute in ("layer_names", "weight_names"):
-        parts = [attributes.get(attribute)] if attribute in attributes else []
-        while not parts or f"{attribute}{len(parts)}" in attributes:
-            following = attributes.get(f"{attribute}{len(parts)}")
-            if following is None:
+        lists = [attributes[attribute]] if attribute in attributes else []
+        while not lists or attribute not in attributes:
+            part = attributes.get(f"{attribute}{len(lists)}")
+            if part is None:
                 break
-            parts.append(following)
-        for names in parts:
+            lists.append(part)
+        for names in lists:
             for name in names if isinstance(names, list) else ():
-                text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
-                text = text.value if hasattr(text, "value") else text
-                text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-                if isinstance(text, str):
-                    found.append((tuple(text.split("/")), text if attribute == "weight_names" else None))
+                if isinstance(name, str):
+                    found.append((tuple(name.split("/")), name if attribute == "weight_names" else None))
     return found
 
 
-def _in_order(group: h5py.Group, wanted: Sequence[_Wanted]) -> list[str]:
-    """The names in a group: as Keras lists them, else as they were created when the file knows, else naturally."""
+def _in_order(group: h5py.Group, first: Sequence[str]) -> list[str]:
+    """The names in a group: ``first`` in their order, then as they were created if the file knows, else naturally."""
     with _bridged(group.name or "a group"):
-        names = list(group)
+        # h5py gives names that are not UTF-8 as bytes, and takes them back as either
+        names = [name if isinstance(name, str) else name.decode("utf-8", "surrogateescape") for name in group]
         if not group.id.get_create_plist().get_link_creation_order():
             names.sort(key=natural_order)
-    first: dict[str, int] = {}
-    for index, (rest, _) in enumerate(wanted):
-        if rest:
-            first.setdefault(rest[0], index)
-    return sorted(names, key=lambda name: first.get(name, len(wanted)))
+    rank = {name: index for index, name in enumerate(first)}
+    return sorted(names, key=lambda name: rank.get(name, len(rank)))
 
 
-def _followed(root: Dict, target: tuple[str, ...]) -> Node:
-    """What a soft link leads to, if hard links lead there, too."""
+def _follow(root: Dict, link: tuple[Dict, str, tuple[str, ...]]) -> bool:
+    """Put what a soft link leads to in its place; False when that is nothing, or a link that was not followed yet."""
+    holder, name, target = link
     node: Node = root
     for part in target:
         if not isinstance(node, Dict) or part not in node:
-            return Opaque("HDF5 link to nothing in this file")
+            return False
         node = node[part]
-    return node
+    if node is holder[name] or (isinstance(node, Opaque) and node.type_name == holder[name].type_name):
+        return False
+    holder[name] = node
+    return True
+
+
+def _give_attributes(node: Dict, name: str, attributes: dict[str, Node], taken: Sequence[str]) -> None:
+    """List the attributes of a group (``@units``) or of a dataset in it (``kernel@units``) among its members."""
+    for attribute, value in attributes.items():
+        key = f"{name}@{attribute}"
+        while key in taken or key in node:
+            key += "@"
+        if not _NAME_LISTS.fullmatch(attribute):
+            node[key] = value
 
 
 def _prune(root: Dict) -> None:

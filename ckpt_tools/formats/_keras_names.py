@@ -65,21 +65,30 @@ def layer_names(config: Any) -> dict[tuple[str, ...], str]:
     return found
 
 
-def give_aliases(path: tuple[str, ...], variables: Dict, names: dict[tuple[str, ...], str]) -> None:
-    """Name the tensors of the ``vars`` group at ``path`` as Keras' users do: ``d1/kernel`` for ``layers/dense/vars/0``.
+def give_aliases(root: Dict, names: dict[tuple[str, ...], str]) -> None:
+    """Name variables as Keras' users do: ``d1/kernel`` for ``layers/dense/vars/0``.
 
     ``names`` are names of layers by the path of their group. An optimizer's variables have no such names.
     """
-    owners = path[:-1]
-    if not owners or owners[0] == "optimizer" or not any(owners[:n] in names for n in range(1, len(owners) + 1)):
+    pending: list[tuple[tuple[str, ...], Dict]] = [((), root)]
+    seen = {id(root)}
+    for path, node in pending:
+        if path[-1:] == ("vars",) and path[0] != "optimizer":
+            _name_variables(path[:-1], node, names)
+        for name, child in node.items():
+            if isinstance(child, Dict) and id(child) not in seen:
+                seen.add(id(child))
+                pending.append(((*path, name), child))
+
+
+def _name_variables(owner: tuple[str, ...], variables: Dict, names: dict[tuple[str, ...], str]) -> None:
+    """Aliases for the tensors of one group ``vars``; none when no layer around it has a name."""
+    above = [owner[:length] for length in range(1, len(owner) + 1)]
+    if not any(path in names for path in above):
         return
-    parts = [
-        names.get(owners[: n + 1], part)
-        for n, part in enumerate(owners)
-        if owners[: n + 1] in names or part != "layers"
-    ]
+    parts = [names.get(path, path[-1]) for path in above if path in names or path[-1] != "layers"]
     tensors = {name: node for name, node in variables.items() if isinstance(node, Tensor)}
-    kind = re.sub(r"_\d+\Z", "", owners[-1])
+    kind = re.sub(r"_\d+\Z", "", owner[-1])
     known = _VARIABLES.get(kind, ())
     if kind in _ALL_OR_UNKNOWN and len(_ALL_OR_UNKNOWN[kind]) == len(tensors):
         known = _ALL_OR_UNKNOWN[kind]

@@ -8,7 +8,6 @@ of Python objects are a pickle instead, which is read symbolically.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from ckpt_tools.core.checksum import Checksum
@@ -67,7 +66,7 @@ def read(extent: Extent, where: str, limits: Limits, checksum: Checksum | None =
         message = f"{left - info.nbytes} bytes follow the elements of the array"
         issues.append(Issue("integrity-trailing-bytes", Severity.WARNING, where, message))
     if checksum is not None:
-        checksum = replace(checksum, start=checksum.update(start + announced + text))
+        checksum = checksum._replace(start=checksum.update(start + announced + text))
     strides = numpy_objects.column_major_strides(shape) if fortran and len(shape) > 1 else None
     elements = extent.part(data_start, info.nbytes)
     if strides and elements.sequential:

@@ -1,27 +1,27 @@
 """The archive that torch writes, whatever is in it: a root folder with pickles, and beside each the storages it names.
 
-``<root>/NAME.pkl`` refers to storages ``<root>/NAME/<key>``; ``version`` and ``byteorder`` (absent: little) hold for all
-(caffe2/serialize/inline_container.cc, torch/serialization.py). The root folder is that of the first directory entry.
-People unpack these zips, so a directory with the same files counts as one. Refused: a version outside 1 to 10, storages
-whose size is not what the pickle says, pickles that unpack to far more than they should.
+``<root>/NAME.pkl`` refers to storages ``<root>/NAME/<key>``; ``version`` and ``byteorder`` (absent: little) hold for
+all (caffe2/serialize/inline_container.cc, torch/serialization.py). The root folder is that of the first directory
+entry. People unpack these zips, so a directory with the same files counts as one. Refused: a version outside 1 to 10,
+storages whose size is not what the pickle says, pickles that unpack to far more than they should.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from ckpt_tools.core.checksum import Checksum
+from ckpt_tools.core.checksum import Checksum, Seal
 from ckpt_tools.core.extents import Extent, InflatedExtent, MemoryExtent, PathExtent
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import DEFAULT_LIMITS, MIB, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
-from ckpt_tools.core.tensors import Storage, TensorInfo
+from ckpt_tools.core.tensors import Storage
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.formats import _torch_objects
 from ckpt_tools.formats._zip import MAGIC, Archive, archive_of
@@ -45,6 +45,8 @@ class Members(Protocol):
     def checksum(self, name: str) -> Checksum | None: ...
 
     def issues(self) -> list[Issue]: ...
+
+    def seals(self) -> Iterable[Seal]: ...
 
     @property
     def nbytes(self) -> int: ...
@@ -84,6 +86,10 @@ class Folder:
     def issues(self) -> list[Issue]:
         """Nothing: a directory cannot be odd."""
         return []
+
+    def seals(self) -> tuple[()]:
+        """None: nothing vouches for the files of a directory."""
+        return ()
 
     @property
     def sources(self) -> list[Source]:
@@ -162,20 +168,20 @@ class Storages:
         self._known: dict[str, Storage] = {}
 
     def __call__(self, persistent_id: Any) -> _torch_objects.StorageView:
-        if not isinstance(persistent_id, tuple) or len(persistent_id) < 5 or persistent_id[0] != "storage":
+        if type(persistent_id) is not tuple or len(persistent_id) < 5 or persistent_id[0] != "storage":
             raise CorruptFile("a persistent id that is no storage")
-        _, cls, key, device, numel = persistent_id[:5]
-        dtype = _torch_objects.storage_dtype(cls)
-        if type(key) is not str:
-            raise CorruptFile("a storage whose key is no text")
+        key, device, numel = persistent_id[2:5]
+        dtype = _torch_objects.storage_dtype(persistent_id[1])
+        if type(key) is not str or type(numel) is not int:
+            raise CorruptFile("a storage whose key is no text or whose size is no number of elements")
         storage = self._known.get(key)
         if storage is None:
             storage = self._known[key] = self._open(key, device)
-        if type(numel) is not int or (device != "meta" and numel * dtype.itemsize != storage.nbytes):
+        if numel * dtype.itemsize != storage.extent.nbytes and device != "meta":
             raise CorruptFile(
-                f"storage {printable(key)} holds {storage.nbytes} bytes, {numel!s:.40} elements of {dtype} were expected"
+                f"storage {printable(key)} holds {storage.nbytes} bytes, {numel} elements of {dtype} were expected"
             )
-        return _torch_objects.StorageView(TensorInfo(dtype, (numel,)), storage)
+        return _torch_objects.StorageView(dtype, numel, storage)
 
     def _open(self, key: str, device: Any) -> Storage:
         name = self._folder + key
@@ -187,7 +193,7 @@ class Storages:
             self._members.extent(name),
             byteorder=self._byteorder,
             checksum=self._members.checksum(name),
-            location=str(device),
+            location=device if type(device) is str else "cpu",
         )
 
 

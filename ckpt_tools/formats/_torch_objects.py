@@ -13,6 +13,7 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.tensors import (
     AbsentTensor,
     CompositeTensor,
+    Storage,
     StridedTensor,
     Tensor,
     TensorInfo,
@@ -48,16 +49,20 @@ STORAGE_CLASSES: Mapping[str, DType] = {
 
 
 class StorageView(StridedTensor):
-    """A storage as the file refers to it: a flat tensor of its class's dtype. Tensors are rebuilt from it."""
+    """A storage, or a run of its elements, as the file refers to it: a flat tensor that others are rebuilt from."""
 
     __slots__ = ()
+
+    def __init__(self, dtype: DType, numel: int, storage: Storage, offset: int = 0) -> None:
+        StridedTensor.__init__(self, TensorInfo(dtype, (numel,)), storage, offset)
 
 
 def storage_dtype(cls: Any) -> DType:
     """The element type of a storage class. CorruptFile when the name is not one torch has."""
-    if isinstance(cls, Global) and cls.name in STORAGE_CLASSES:
-        return STORAGE_CLASSES[cls.name]
-    raise CorruptFile(f"a storage of unknown class {getattr(cls, 'path', cls)!s:.100}")
+    dtype = STORAGE_CLASSES.get(cls.name) if type(cls) is Global else None
+    if dtype is None:
+        raise CorruptFile(f"a storage of unknown class {getattr(cls, 'path', type(cls).__name__)!s:.100}")
+    return dtype
 
 
 def torch_dtype(node: Any) -> DType:
@@ -79,14 +84,15 @@ def _view(
         size = _numbers(size)
     if type(strides) is not tuple:
         strides = _numbers(strides)
-    for number in (*size, *strides):
+    for number in size + strides:
         if type(number) is not int:
             raise CorruptFile("a tensor whose size or strides are not whole numbers")
     if len(size) > _RANK:
         raise LimitExceeded(f"a tensor of {len(size)} dimensions")
+    info = TensorInfo(dtype or base.info.dtype, size)
     if base.storage.location == "meta":
-        return AbsentTensor(TensorInfo(dtype or base.info.dtype, size), "a meta tensor", meta=True)  # type: ignore[return-value]
-    tensor = StridedTensor(TensorInfo(dtype or base.info.dtype, size), base.storage, base.offset + offset, strides)
+        return AbsentTensor(info, "a meta tensor", by_design=True)  # type: ignore[return-value]
+    tensor = StridedTensor(info, base.storage, base.offset + offset, strides)
     if isinstance(metadata, dict):
         tensor.conj, tensor.neg = bool(metadata.get("conj")), bool(metadata.get("neg"))
     tensor.check_span()
@@ -247,7 +253,7 @@ def _rebuild_nested(args: Any) -> Any:
 
 def _rebuild_meta(args: Any) -> Any:
     dtype, size = args[:2]
-    return AbsentTensor(TensorInfo(torch_dtype(dtype), tuple(size)), "a meta tensor", meta=True)
+    return AbsentTensor(TensorInfo(torch_dtype(dtype), tuple(size)), "a meta tensor", by_design=True)
 
 
 def _layout(args: Any) -> Any:

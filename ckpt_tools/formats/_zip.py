@@ -8,10 +8,11 @@ is read.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ckpt_tools.core.checksum import Checksum
+from ckpt_tools.core.checksum import Checksum, Seal
 from ckpt_tools.core.extents import Extent, FileExtent, InflatedExtent
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.limits import DEFAULT_LIMITS
@@ -52,7 +53,9 @@ class MemberExtent(FileExtent):
     __slots__ = ("_header_offset", "_name")
 
     def __init__(self, run: FileExtent, member: Member) -> None:
-        super().__init__(run.source, -1, member.packed_nbytes)
+        self.source = run.source
+        self.offset = -1
+        self.nbytes = member.packed_nbytes
         self._header_offset = run.offset + member.header_offset
         self._name = member.name
 
@@ -131,6 +134,11 @@ class Archive:
         """
         member = self.members[name]
         return Checksum("crc32", member.crc, f"member {name}") if member.crc else None
+
+    def seals(self) -> Iterator[Seal]:
+        """All members, each with its checksum."""
+        for name in self.order:
+            yield Seal(f"member {name}", self.extent(name), self.checksum(name))
 
     def read(self, name: str, limit: int = DEFAULT_LIMITS.header_nbytes) -> bytes:
         """A small member, whole. LimitExceeded when it is not small."""

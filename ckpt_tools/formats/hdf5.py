@@ -20,7 +20,7 @@ from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tree import Dict
 from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput
-from ckpt_tools.formats import _hdf5
+from ckpt_tools.formats import _hdf5, _keras_names
 
 _SHARD = re.compile(r"(?P<base>.+)_\d{5}\.weights\.h5")
 _INDEX_SUFFIX = ".weights.json"
@@ -46,6 +46,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         return _read_set(location, index, limits)
     source = Source(location.path)
     found = _hdf5.contents(FileExtent(source, 0, source.nbytes), limits)
+    _keras_names.give_aliases(found.root, found.layer_names)
     return Checkpoint(
         "hdf5",
         location,
@@ -61,7 +62,7 @@ def _producer(found: _hdf5.Contents) -> str:
     if "keras_version" in found.keras:
         backend = found.keras.get("backend")
         return f"Keras {found.keras['keras_version']}" + (f", {backend} backend" if backend else "")
-    return "Keras 3" if found.keras3_weights else "HDF5"
+    return "Keras 3" if found.has_variables else "HDF5"
 
 
 def _index_of(location: Location) -> Path | None:
@@ -79,6 +80,7 @@ def _read_set(location: Location, index: Path, limits: Limits) -> Checkpoint:
             raise LimitExceeded(f"an index of {source.nbytes} bytes, over {limits.header_nbytes}")
         files = _files_of(source.read(0, source.nbytes))
     root, sources, issues, nbytes, producer = Dict(), [], [], index.stat().st_size, "Keras 3"
+    layer_names: dict[tuple[str, ...], str] = {}
     for name, groups in files.items():
         try:
             source = Source(index.parent / name)
@@ -90,9 +92,11 @@ def _read_set(location: Location, index: Path, limits: Limits) -> Checkpoint:
         nbytes += source.nbytes
         found = _hdf5.contents(FileExtent(source, 0, source.nbytes), limits)
         producer = _producer(found)
+        layer_names.update(found.layer_names)
         _merge(root, found.root, name)
     if not sources:
         raise UnreadableInput(f"none of the {len(files)} files of weights that {index.name} names is there")
+    _keras_names.give_aliases(root, layer_names)
     return Checkpoint(
         "hdf5",
         location,

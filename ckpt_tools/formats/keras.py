@@ -49,7 +49,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
     for name in archive.order:
         if name not in (_METADATA, _H5, _NPZ) and not name.endswith("/"):
             root[name] = LongText(archive.extent(name)) if name == _CONFIG else Blob(archive.extent(name))
-    for name, node in _weights(archive, _keras_names.layer_names(config), limits, issues).items():
+    for name, node in _weights(archive, config, limits, issues).items():
         if name in root:
             raise CorruptFile(f"the weights hold {name}, as the archive itself does")
         root[name] = node
@@ -62,6 +62,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         nbytes=location.nbytes,
         issues=issues,
         sources=[archive.source],
+        seals=archive.seals,
         limits=limits,
     )
 
@@ -70,9 +71,11 @@ def _json(archive: Archive, name: str) -> Any:
     return json.loads(archive.read(name).decode("utf-8"))
 
 
-def _weights(archive: Archive, names: dict[tuple[str, ...], str], limits: Limits, issues: list[Issue]) -> Dict:
+def _weights(archive: Archive, config: Any, limits: Limits, issues: list[Issue]) -> Dict:
     if _H5 in archive.members:
-        return _hdf5.contents(_member(archive, _H5, limits), limits, names).root
+        found = _hdf5.contents(_member(archive, _H5, limits), limits)
+        _keras_names.give_aliases(found.root, {**_keras_names.layer_names(config), **found.layer_names})
+        return found.root
     if _NPZ in archive.members:
         return _npy.read_archive(archive_in(_member(archive, _NPZ, limits)), limits, issues)
     raise CorruptFile(f"the archive has neither {_H5} nor {_NPZ}")

@@ -38,5 +38,6 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         nbytes=location.nbytes,
         issues=issues,
         sources=[archive.source],
+        seals=archive.seals,
         limits=limits,
     )

@@ -1,7 +1,7 @@
 """Sharded sets: files of another format behind an index JSON, shown as the one checkpoint they are.
 
-The index says which file holds which tensor; names count as one part of a key, as in the shards. Tensors of a shard that
-is missing or damaged are listed without type and shape, which only the shard knows.
+The index says which file holds which tensor; names count as one part of a key, as in the shards. Tensors of a shard
+that is missing or damaged are listed without type and shape, which only the shard knows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ckpt_tools.core.keys import natural_order, printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.shards import indexes_in, weight_map
-from ckpt_tools.core.tensors import AbsentTensor, TensorInfo
+from ckpt_tools.core.tensors import AbsentTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import Dict
 from ckpt_tools.errors import CorruptFile
 from ckpt_tools.formats._parts import Parts
@@ -67,16 +67,15 @@ def _add(root: Dict, name: str, expected: list[str], parts: Parts) -> None:
     if not isinstance(held, dict):
         raise CorruptFile(f"{name} holds no names")
     for key, node in held.items():
+        if key in root and not isinstance(node, Tensor):  # each shard repeats what is said about the whole
+            continue
         if key in root:
-            _say(
-                parts,
-                "integrity-repeated-tensor",
-                name,
-                f"{printable(str(key))} is in an earlier shard too; that one is shown",
-            )
+            message = f"{printable(str(key))} is in an earlier shard too; that one is shown"
+            _say(parts, "integrity-repeated-tensor", name, message)
         else:
             root[key] = node
-    strange = [key for key in held if key not in set(expected)]
+    indexed = set(expected)
+    strange = [key for key, node in held.items() if isinstance(node, Tensor) and key not in indexed]
     if strange:
         _say(parts, "integrity-unindexed-tensor", name, f"{_some(strange)} not in the index")
     lost = [tensor for tensor in expected if tensor not in held]

@@ -134,6 +134,14 @@ FORMATS: tuple[Format, ...] = (
         of_parts=True,
     ),
     Format(
+        "torch-dcp-safetensors",
+        "a PyTorch distributed checkpoint in safetensors files; named as the format of its files",
+        (),
+        "directory with shard-<rank>-model-<i>-of-<n>.safetensors",
+        _is_directory,
+        of_parts=True,
+    ),
+    Format(
         "torch-dcp",
         "a PyTorch distributed checkpoint (DCP)",
         (),

@@ -1,11 +1,11 @@
 """``torch-dcp``: a directory of ``torch.distributed.checkpoint``: ``.metadata`` and data files ``__<rank>_<n>.distcp``.
 
 Source: torch/distributed/checkpoint/metadata.py, filesystem.py, planner_helpers.py. ``.metadata`` is a pickle that
-describes every tensor (size, chunks) and every other item, and says in which slice of which data file each lies; a slice
-is a torch archive of its own. Ranks that did not coordinate wrote ``__<rank>.metadata`` each, about their own chunks; these
-are put together. Keys are the paths in ``planner_data``: names joined by dots are ambiguous. Chunks are not opened before
-their values are wanted, other items are. Refused: data files outside the directory; slices packed by an extension are
-described and have no values.
+describes every tensor (size, chunks) and every other item, and says in which slice of which data file each lies; a
+slice is a torch archive of its own. Ranks that did not coordinate wrote ``__<rank>.metadata`` each, about their own
+chunks; these are put together. Keys are the paths in ``planner_data``: names joined by dots are ambiguous. Chunks are
+not opened before their values are wanted, other items are. Refused: data files outside the directory; slices packed by
+an extension are described and have no values.
 """
 
 from __future__ import annotations
@@ -230,9 +230,8 @@ def _numbers(node: Any) -> tuple[int, ...]:
 def _slice(info: Any) -> Slice:
     held = _fields(info, "_StorageInfo")
     packed_by = held.get("transform_descriptors") or ()
-    names = (
-        ", ".join(part for part in packed_by if isinstance(part, str)) if isinstance(packed_by, (list, tuple)) else "?"
-    )
+    known = isinstance(packed_by, (list, tuple)) and all(isinstance(part, str) for part in packed_by)
+    names = ", ".join(packed_by) if known else "something unknown"
     file = PurePosixPath(_text(held.get("relative_path")))
     if file.is_absolute() or ".." in file.parts:
         raise CorruptFile(f"a data file outside the directory: {printable(str(file))}")
@@ -278,9 +277,8 @@ class DataFiles:
     def _say(self, file: str, reason: str) -> str:
         if file not in self._said:
             self._said.add(file)
-            self._issues.append(
-                Issue("integrity-missing-shard", Severity.ERROR, file, f"{reason}; what lies there has no bytes")
-            )
+            message = f"{reason}; what lies there has no bytes"
+            self._issues.append(Issue("integrity-missing-shard", Severity.ERROR, file, message))
         return reason
 
     def chunk(self, info: TensorInfo, where: Slice) -> Tensor:

@@ -19,7 +19,7 @@ from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
-from ckpt_tools.core.tensors import Storage, TensorInfo
+from ckpt_tools.core.tensors import Storage
 from ckpt_tools.errors import CorruptFile, TruncatedFile
 from ckpt_tools.formats import _torch_objects
 from ckpt_tools.pickles import findings
@@ -124,12 +124,12 @@ class Storages:
             raise TruncatedFile(f"storage {key} needs {nbytes} bytes, the whole file has {self._source.nbytes}")
         if key not in self._promised:
             extent = FileExtent(self._source, 0, nbytes)
-            self._promised[key] = Storage(extent, location=str(device)), dtype
+            self._promised[key] = Storage(extent, location=device if type(device) is str else "cpu"), dtype
         storage, _ = self._promised[key]
         if storage.nbytes != nbytes:
             raise CorruptFile(f"storage {key} has {storage.nbytes} bytes in one place and {nbytes} in another")
         start, count = _part(view, numel)
-        return _torch_objects.StorageView(TensorInfo(dtype, (count,)), storage, start)
+        return _torch_objects.StorageView(dtype, count, storage, start)
 
     def place(self, keys: list[str], position: int) -> int:
         """Find the storages of ``keys`` from ``position`` on and return where the last one ends."""

@@ -2,9 +2,9 @@
 
 Source: torch/serialization.py, ``_legacy_load.legacy_load``. ``storages``: a pickled count, for each a pickled (key,
 location, class), the number of elements (i64) and the elements; then a pickled list of parts (key, root key, offset,
-elements). ``tensors``: a pickled count, for each a pickled (key, storage key, class), the number of dimensions (i32, and
-four bytes nobody reads), sizes, strides and the offset (i64 each, in elements). ``pickle``: the object; its persistent
-ids are keys, or tuples that begin with a module's class. All numbers are little-endian.
+elements). ``tensors``: a pickled count, for each a pickled (key, storage key, class), the number of dimensions (i32,
+and four bytes nobody reads), sizes, strides and the offset (i64 each, in elements). ``pickle``: the object; its
+persistent ids are keys, or tuples that begin with a module's class. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def _storages(machine: Machine, objects: dict[int, StridedTensor]) -> None:
         dtype = _torch_objects.storage_dtype(cls)
         numel = int.from_bytes(machine.read_bytes(8, "a number of elements"), "little", signed=True)
         extent = machine.skip(numel * dtype.itemsize, f"storage {key}")
-        objects[key] = _torch_objects.StorageView(TensorInfo(dtype, (numel,)), Storage(extent, location=str(device)))
+        storage = Storage(extent, location=device if type(device) is str else "cpu")
+        objects[key] = _torch_objects.StorageView(dtype, numel, storage)
     parts = machine.load()
     if not isinstance(parts, list) or any(
         not isinstance(part, tuple) or len(part) != 4 or any(type(n) is not int for n in part) for part in parts
@@ -129,7 +130,7 @@ def _storages(machine: Machine, objects: dict[int, StridedTensor]) -> None:
         raise CorruptFile("the list of parts of storages is none")
     for key, root_key, offset, numel in parts:
         root = _known(objects, root_key)
-        part = _torch_objects.StorageView(TensorInfo(root.info.dtype, (numel,)), root.storage, root.offset + offset)
+        part = _torch_objects.StorageView(root.info.dtype, numel, root.storage, root.offset + offset)
         part.check_span()
         objects[key] = part
 

@@ -52,5 +52,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=archive.members.issues() + findings.foreign(machine, f"{archive.root}/data.pkl"),
         facts=facts,
         sources=archive.members.sources,
+        seals=archive.members.seals,
+        pickles=[findings.facts(machine, f"{archive.root}/data.pkl")],
         limits=limits,
     )

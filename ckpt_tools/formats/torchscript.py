@@ -1,10 +1,10 @@
 """``torchscript``: what ``torch.jit.save`` writes: torch's archive with code beside the data.
 
-Source: torch/csrc/jit/serialization/export_module.cpp, import.cpp, pickler.cpp. ``data.pkl`` holds the modules: objects
-of classes below ``__torch__`` whose state is a dict of attributes; joined by dots, the names of attributes are those of
-the state_dict. ``constants.pkl`` marks the format and holds the constants of the code. Files of torch 1.0 to 1.2 describe
-their modules in ``model.json`` (torch/csrc/jit's torch.proto as JSON) and keep other attributes in ``attributes.pkl``.
-The code is never run; nor are ``bytecode.pkl`` (mobile) and ``traced_inputs.pkl`` (example inputs) read.
+Source: torch/csrc/jit/serialization/export_module.cpp, import.cpp, pickler.cpp. ``data.pkl`` holds the modules:
+objects of classes below ``__torch__`` whose state is a dict of attributes; joined by dots, the names of attributes are
+those of the state_dict. ``constants.pkl`` marks the format and holds the constants of the code. Files of torch 1.0 to
+1.2 describe their modules in ``model.json`` (torch.proto as JSON) and keep other attributes in ``attributes.pkl``. The
+code is never run; ``bytecode.pkl`` (mobile) and ``traced_inputs.pkl`` (example inputs) are not read.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=issues,
         facts={"zip version": version, "byte order": archive.byteorder},
         sources=archive.members.sources,
+        seals=archive.members.seals,
         limits=limits,
     )
 
@@ -216,9 +217,7 @@ def _stored(archive: TorchArchive, entry: dict[str, Any], storages: dict[str, St
         if name not in archive.members.members:
             raise CorruptFile(f"the archive has no member {printable(name)}, which a tensor needs")
         storages[name] = Storage(archive.members.extent(name), checksum=archive.members.checksum(name))
-    info = TensorInfo(dtype, tuple(map(_whole_number, dims)))
-    tensor = StridedTensor(
-        info, storages[name], _whole_number(entry.get("offset", 0)), tuple(map(_whole_number, steps))
-    )
+    shape, strides = tuple(map(_whole_number, dims)), tuple(map(_whole_number, steps))
+    tensor = StridedTensor(TensorInfo(dtype, shape), storages[name], _whole_number(entry.get("offset", 0)), strides)
     tensor.check_span()
     return tensor

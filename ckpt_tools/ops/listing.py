@@ -191,7 +191,7 @@ def make(
                 if numbers.has_numbers(entry.node):
                     listing.numbers[entry.name] = numbers.measure(entry.node)
         except MissingBytes as error:
-            if not (isinstance(entry.node, AbsentTensor) and entry.node.meta):
+            if not (isinstance(entry.node, AbsentTensor) and entry.node.by_design):
                 listing.bytes_missing = True
                 listing.issues.append(
                     Issue(

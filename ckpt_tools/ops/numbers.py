@@ -24,6 +24,7 @@ class Numbers:
     nan: int = 0
     inf: int = 0
     zeros: int = 0
+    denormal: int = 0
     min: float | None = None
     max: float | None = None
     mean: float | None = None
@@ -31,8 +32,11 @@ class Numbers:
     _squares: float = field(default=0.0, repr=False)
     _finite: int = field(default=0, repr=False)
 
-    def add(self, values: numpy.ndarray) -> None:
-        """Take in one block of float64 values (merging means and squared deviations as Chan et al. do)."""
+    def add(self, values: numpy.ndarray, smallest_normal: float = 0.0) -> None:
+        """Take in one block of float64 values (merging means and squared deviations as Chan et al. do).
+
+        Values nearer to zero than ``smallest_normal`` count as denormal in the type they came from.
+        """
         import numpy
 
         self.count += values.size
@@ -42,7 +46,10 @@ class Numbers:
         self.inf += values.size - finite.size - nan
         if not finite.size:
             return
-        self.zeros += int((finite == 0).sum())
+        zeros = int((finite == 0).sum())
+        self.zeros += zeros
+        if smallest_normal:
+            self.denormal += int((numpy.abs(finite) < smallest_normal).sum()) - zeros
         low, high = float(finite.min()), float(finite.max())
         self.min = low if self.min is None else min(self.min, low)
         self.max = high if self.max is None else max(self.max, high)
@@ -90,11 +97,27 @@ def blocks(tensor: Tensor) -> Iterator[numpy.ndarray]:
             yield (numpy.abs(values) if values.dtype.kind == "c" else values).astype(numpy.float64)
 
 
+def smallest_normal(tensor: Tensor) -> float:
+    """The smallest normal number of a floating type; 0 for whole numbers."""
+    import numpy
+
+    kind = tensor.info.dtype.to_numpy()
+    if kind.kind == "V":
+        import ml_dtypes
+
+        try:
+            return float(ml_dtypes.finfo(kind).smallest_normal)
+        except ValueError:  # int4 and its kin
+            return 0.0
+    return float(numpy.finfo(kind).smallest_normal) if kind.kind in "fc" else 0.0
+
+
 def measure(tensor: Tensor, progress: Callable[[int], None] | None = None) -> Numbers:
     """The numbers of a tensor's values. MissingBytes when there are none; check :func:`has_numbers` before."""
     numbers = Numbers()
+    smallest = smallest_normal(tensor)
     for values in blocks(tensor):
-        numbers.add(values)
+        numbers.add(values, smallest)
         if progress is not None:
             progress(tensor.info.dtype.nbytes(values.size))
     return numbers

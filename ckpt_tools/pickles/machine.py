@@ -134,35 +134,15 @@ class Machine:
                 pos = 0
             op = window[pos]
             pos += 1
-            if op == 0x71:  # BINPUT
-                memo[window[pos]] = stack[-1]
-                pos += 1
+            if op == 0x72:  # LONG_BINPUT
+                memo[from_bytes(window[pos : pos + 4], "little")] = stack[-1]
+                pos += 4
             elif op == 0x68:  # BINGET
                 stack.append(memo[window[pos]])
                 pos += 1
             elif op == 0x4B:  # BININT1
                 stack.append(window[pos])
                 pos += 1
-            elif op == 0x72:  # LONG_BINPUT
-                memo[from_bytes(window[pos : pos + 4], "little")] = stack[-1]
-                pos += 4
-            elif op == 0x6A:  # LONG_BINGET
-                stack.append(memo[from_bytes(window[pos : pos + 4], "little")])
-                pos += 4
-            elif op == 0x94:  # MEMOIZE
-                memo[len(memo)] = stack[-1]
-            elif op == 0x28:  # MARK
-                metastack.append(stack)
-                stack = []
-            elif op == 0x74:  # TUPLE
-                items = stack
-                stack = metastack.pop()
-                stack.append(tuple(items))
-            elif op == 0x86:  # TUPLE2
-                last = stack.pop()
-                stack[-1] = (stack[-1], last)
-            elif op == 0x85:  # TUPLE1
-                stack[-1] = (stack[-1],)
             elif op == 0x58 or op == 0x8C:  # BINUNICODE, SHORT_BINUNICODE
                 if op == 0x8C:
                     length = window[pos]
@@ -179,6 +159,12 @@ class Machine:
                     stack.append(self._text(length))
                     window, safe, real = self._fill(self.position)
                     pos = 0
+            elif op == 0x74:  # TUPLE
+                items = stack
+                stack = metastack.pop()
+                stack.append(tuple(items))
+            elif op == 0x85:  # TUPLE1
+                stack[-1] = (stack[-1],)
             elif op == 0x52:  # REDUCE
                 args = stack.pop()
                 function = stack[-1]
@@ -190,14 +176,28 @@ class Machine:
                         stack[-1] = made
                         continue
                 stack[-1] = self._call(function, args, self._base + pos - 1)
+            elif op == 0x28:  # MARK
+                metastack.append(stack)
+                stack = []
+            elif op == 0x71:  # BINPUT
+                memo[window[pos]] = stack[-1]
+                pos += 1
+            elif op == 0x94:  # MEMOIZE
+                memo[len(memo)] = stack[-1]
+            elif op == 0x29:  # EMPTY_TUPLE
+                stack.append(())
             elif op == 0x51:  # BINPERSID
                 if persistent is None:
                     raise CorruptFile(_STRANGE_ID.format(self._base + pos - 1))
                 stack[-1] = persistent(stack[-1])
             elif op == 0x89:  # NEWFALSE
                 stack.append(False)
-            elif op == 0x29:  # EMPTY_TUPLE
-                stack.append(())
+            elif op == 0x6A:  # LONG_BINGET
+                stack.append(memo[from_bytes(window[pos : pos + 4], "little")])
+                pos += 4
+            elif op == 0x86:  # TUPLE2
+                last = stack.pop()
+                stack[-1] = (stack[-1], last)
             elif op == 0x4D:  # BININT2
                 stack.append(window[pos] | window[pos + 1] << 8)
                 pos += 2

@@ -24,18 +24,8 @@ def number(value: int) -> bytes:
 
 
 def storage(key: str = "7", numel: int = 6, kind: str = "FloatStorage", view: bytes = b"N") -> bytes:
-    return (
-        b"("
-        + text("storage")
-        + b"ctorch\n"
-        + kind.encode()
-        + b"\n"
-        + text(key)
-        + text("cpu")
-        + number(numel)
-        + view
-        + b"tQ"
-    )
+    cls = b"ctorch\n" + kind.encode() + b"\n"
+    return b"(" + text("storage") + cls + text(key) + text("cpu") + number(numel) + view + b"tQ"
 
 
 def tensor(base: bytes, offset: int = 0, size: int = 6) -> bytes:

@@ -50,9 +50,8 @@ def test_listing_reads_no_payload(tmp_path: Path) -> None:
     path = save({"big": torch.zeros(1_000_000)}, tmp_path / "big.pt")
     with open_checkpoint(path) as checkpoint:
         assert checkpoint.tensors["big"].nbytes == 4_000_000
-        assert (
-            sum(source.nbytes_read for source in checkpoint.sources) < 100_000
-        )  # a window for each of the five pickles
+        # a window for each of the five pickles
+        assert sum(source.nbytes_read for source in checkpoint.sources) < 100_000
 
 
 def test_a_second_object_in_the_file_is_reported(tmp_path: Path) -> None:
