@@ -8,7 +8,7 @@ decides is ambiguous, and is never taken for either.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpt_tools.errors import UsageError
 from ckpt_tools.mapping.kinds import LayerPart, Shape
@@ -109,7 +109,11 @@ def _by_shape(pair: Pair, family_a: str, family_b: str) -> Orientation | None:
         return None
     if as_is:
         return AS_IT_IS
-    return Orientation(steps) if turned else MISFIT
+    if not turned:  # Keras calls the weight of a depthwise convolution a kernel too; its shape tells
+        depthwise = replace(pair, layer_a=None, layer_b=LayerPart(f"depthwise_{pair.layer.kind}", pair.layer.part))
+        steps = _steps(depthwise, family_a, family_b) if pair.layer.kind.startswith("conv") else None
+        turned = bool(steps) and _reached(steps or (), pair.shape_a) == pair.shape_b
+    return Orientation(steps or ()) if turned else MISFIT
 
 
 def _undecided(

@@ -356,7 +356,7 @@ class _Comparison:
             mine = one.sha256 if one.tensor is None else digest(transformed(one.tensor, steps), self.progress)
         except MissingBytes:
             for row in (ours, theirs):
-                if isinstance(row.tensor, AbsentTensor) and not row.tensor.meta:
+                if isinstance(row.tensor, AbsentTensor) and not row.tensor.by_design:
                     raise
             return None
         same = mine == known
@@ -369,6 +369,7 @@ class _Comparison:
         left_a = [i for i in range(len(self.rows_a)) if i not in paired_a]
         left_b = [j for j in range(len(self.rows_b)) if j not in paired_b]
         reasons: list[Reason] = []
+        left_a, left_b = self._take_packed_attention(left_a, left_b, reasons)
         left_a = self._set_aside(left_a, self.rows_a, {self.rows_a[i].name for i in paired_a}, "A", self.b, reasons)
         left_b = self._set_aside(left_b, self.rows_b, {self.rows_b[j].name for j in paired_b}, "B", self.a, reasons)
         nearest_a = _nearest([self.rows_a[i] for i in left_a], [self.rows_b[j] for j in left_b])
@@ -378,6 +379,31 @@ class _Comparison:
         for j in left_b:
             self._lists(None, j).only_b.append(_row(self.rows_b[j], nearest_b))
         return reasons
+
+    def _take_packed_attention(
+        self, left_a: list[int], left_b: list[int], reasons: list[Reason]
+    ) -> tuple[list[int], list[int]]:
+        """Take out torch's packed attention projections and the three of the other side that they stand for."""
+        names_a = {self.names_a[i]: i for i in left_a}
+        names_b = {self.names_b[j]: j for j in left_b}
+        taken_a: set[int] = set()
+        taken_b: set[int] = set()
+        packs: list[str] = []
+        for one, taken, other, taken_parts in (
+            (names_a, taken_a, names_b, taken_b),
+            (names_b, taken_b, names_a, taken_a),
+        ):
+            for name, index in one.items():
+                layer, pack, part = name.rpartition("in_proj_")
+                wanted = [f"{layer}{projection}_proj.{part}" for projection in "qkv"]
+                if pack and all(each in other for each in wanted):
+                    packs.append(name)
+                    taken.add(index)
+                    taken_parts.update(other[each] for each in wanted)
+        if packs:
+            text = f"query, key and value projections are one tensor on one side, three on the other: {_some(packs)}"
+            reasons.append(Reason("attention", text))
+        return [i for i in left_a if i not in taken_a], [j for j in left_b if j not in taken_b]
 
     def _set_aside(
         self, left: list[int], rows: Sequence[Row], paired: set[str], side: str, other: Comparand, reasons: list[Reason]
