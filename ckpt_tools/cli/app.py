@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import fix_paths, formats, ls, show, stats, truncate_stats, verify
+from ckpt_tools.cli import diff, fix_paths, formats, ls, show, spec, stats, truncate_stats, verify
 from ckpt_tools.cli.boundary import exits_cleanly
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
@@ -45,6 +45,8 @@ def _common(
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "ls": ls.ls,
     "show": show.show,
+    "diff": diff.diff,
+    "spec": spec.spec,
     "verify": verify.verify,
     "fix-paths": fix_paths.fix_paths,
     "truncate-stats": truncate_stats.truncate_stats,

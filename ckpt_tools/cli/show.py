@@ -48,11 +48,10 @@ def show(
     color: options.Color = None,
     quiet: options.Quiet = False,
 ) -> None:
-    from ckpt_tools.formats import open_checkpoint
     from ckpt_tools.ops import listing, showing
 
     out = Output(as_json=as_json, color=color, quiet=quiet)
-    with open_checkpoint(path, format=format) as checkpoint:
+    with listing.open_one(path, format) as checkpoint:
         entry, index = showing.choose(checkpoint, name)
         if not entry.is_tensor:
             if save is not None:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _SHOWN_TEXT = 10_000
 
 
+#: Checkpoints of a directory that an error names.
+_NAMED_MEMBERS = 8
+
 Found = tuple[Location, "Format | CkptError"]
 
 
@@ -44,6 +47,16 @@ def find(path: str | os.PathLike[str], format: str | None = None) -> list[Found]
         if found:
             return found
     return [(location, detect(location))]
+
+
+def open_one(path: str | os.PathLike[str], format: str | None = None) -> Checkpoint:
+    """The one checkpoint a path stands for. UsageError, naming some, when it is a directory that holds several."""
+    found = find(path, format)
+    if len(found) > 1:
+        shown = ", ".join(location.shown for location, _ in found[:_NAMED_MEMBERS])
+        more = f" and {len(found) - _NAMED_MEMBERS} more" if len(found) > _NAMED_MEMBERS else ""
+        raise UsageError(f"holds {len(found)} checkpoints, name one of them: {shown}{more}", where=os.fspath(path))
+    return opened(*found[0])
 
 
 def opened(location: Location, row: Format | CkptError) -> Checkpoint:
