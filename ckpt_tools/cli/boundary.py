@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from ckpt_tools.core.keys import printable
-from ckpt_tools.errors import CkptError
+from ckpt_tools.errors import CkptError, UnreadableInput
 
 _BUG = 70
 _INTERRUPTED = 130
@@ -42,11 +42,15 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., None]:
             # Python flushes once more on exit; let that go nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = _PIPE_CLOSED
-        except (MemoryError, OSError) as error:
+        except MemoryError:
+            report(UnreadableInput("there is not enough memory"))
+            code = UnreadableInput.exit_code
+        except OSError as error:
             if os.environ.get("CKPT_DEBUG"):
                 raise
-            print(printable(f"ckpt: {error or 'out of memory'}"), file=sys.stderr)
-            code = 4
+            place = None if error.filename is None else os.fsdecode(error.filename)
+            report(UnreadableInput(error.strerror or str(error), where=place))
+            code = UnreadableInput.exit_code
         except typer.Exit:
             raise
         except Exception as error:

@@ -37,7 +37,7 @@ _BAR_WIDTH = 30
 
 
 def show(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A checkpoint.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", parser=options.path, help="A checkpoint.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `ckpt ls` prints, with a slice if wanted.")],
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE.npy", help="Write the values (or the slice) as a numpy file.")
@@ -48,10 +48,11 @@ def show(
     color: options.Color = None,
     quiet: options.Quiet = False,
 ) -> None:
+    from ckpt_tools.formats import open_checkpoint
     from ckpt_tools.ops import listing, showing
 
     out = Output(as_json=as_json, color=color, quiet=quiet)
-    with listing.open_one(path, format) as checkpoint:
+    with open_checkpoint(path, format=format) as checkpoint:
         entry, index = showing.choose(checkpoint, name)
         if not entry.is_tensor:
             if save is not None:

@@ -34,6 +34,13 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def printable_json(text: str) -> str:
+    """JSON text with the same characters as the escapes that JSON has for them."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
 def plain_name(key: Key) -> str:
     """The parts joined by ``/``, escaped for printing; two keys can share it, see :func:`names_of`."""
     return printable("/".join(map(str, key))) if key else ROOT_NAME
