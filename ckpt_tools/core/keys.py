@@ -71,9 +71,9 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def natural_order(name: str) -> tuple[object, ...]:
-    """A sort key that puts ``layer.10`` after ``layer.9``."""
+    """A sort key that puts ``layer.10`` after ``layer.9``, and numbers before letters."""
     return tuple(
-        (1, int(piece), "") if piece.isdecimal() and len(piece) < 20 else (0, 0, piece)
+        (0, int(piece), "") if piece.isdecimal() and len(piece) < 20 else (1, 0, piece)
         for piece in _DIGITS.split(name)
         if piece
     )

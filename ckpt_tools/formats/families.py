@@ -67,14 +67,18 @@ def members(directory: Path) -> Iterator[Member]:
     """
     with damage(str(directory)):
         names = sorted((entry.name for entry in os.scandir(directory)), key=natural_order)
-    present = set(names)
+    prefixes = {name.removesuffix(".index") for name in names if name.endswith(".index")}
     for name in names:
         shard = SHARD.fullmatch(name)
-        if _COMPANIONS.fullmatch(name) or (shard and shard["prefix"] + ".index" in present):
+        if _COMPANIONS.fullmatch(name) or (shard and shard["prefix"] in prefixes):
             continue
         path = directory / name
         shown = str(path).removesuffix(".index")
         try:
+            if shard:
+                prefixes.add(shard["prefix"])  # told of once
+                shown = str(directory / shard["prefix"])
+                raise MissingInput("the data of a TensorFlow checkpoint without its index", where=shown)
             if not _may_hold_data(path):
                 continue
             location = at(path, shown=shown)
@@ -88,12 +92,12 @@ def members(directory: Path) -> Iterator[Member]:
 
 def _may_hold_data(path: Path) -> bool:
     """Whether this is a file or a directory. MissingInput for a link that is named like a checkpoint and dangles."""
-    with damage(str(path)):
-        if path.is_file() or path.is_dir():
-            return True
-        dangling = path.is_symlink() and not path.exists()
-        if dangling and SUFFIXES & {path.suffix.lower(), path.readlink().suffix.lower()}:
-            raise MissingInput(f"a link to {path.readlink()}, which leads nowhere", where=str(path))
+    if path.is_file() or path.is_dir():
+        return True
+    if path.is_symlink() and not path.exists():
+        target = path.readlink()
+        if SUFFIXES & {path.suffix.lower(), target.suffix.lower()}:
+            raise MissingInput(f"a link to {target}, which leads nowhere", where=str(path))
     return False
 
 

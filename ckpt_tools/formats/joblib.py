@@ -22,7 +22,7 @@ from ckpt_tools.core.spool import SpooledSource
 from ckpt_tools.core.tensors import Storage, StridedTensor, TensorInfo
 from ckpt_tools.core.tree import Opaque
 from ckpt_tools.errors import CkptError, CorruptFile
-from ckpt_tools.formats import _npy, _torch_objects
+from ckpt_tools.formats import _torch_objects
 from ckpt_tools.formats._packed import Packing, allowed_nbytes, beginning, packing_of, unpacked
 from ckpt_tools.formats._torch_stream import NestedStreams
 from ckpt_tools.pickles import findings, numpy_objects
@@ -136,6 +136,8 @@ class _Arrays:
 
     def _beside(self, state: dict[Any, Any]) -> Any:
         """The array in a file of its own. One that cannot be had stays an object, with an issue."""
+        from ckpt_tools.formats import _npy  # needed by files of another decade
+
         name = state.get("filename")
         if not isinstance(name, str) or PurePath(name).name != name:
             raise CorruptFile("an array in a file whose name is not that of a file beside this one")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt_tools.core.checkpoint import Checkpoint, Entry
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Globs, Key
+from ckpt_tools.core.keys import Globs, Key, plain_name
 from ckpt_tools.core.location import Location, locate
 from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, Tensor
 from ckpt_tools.core.tree import DECIMAL_BITS, Cycle, NumpyScalar, Opaque, SetNode, integer_text
-from ckpt_tools.errors import CkptError, CorruptFile, MissingBytes, UsageError
+from ckpt_tools.errors import CkptError, LimitExceeded, MissingBytes, UnreadableInput, UsageError
 from ckpt_tools.formats import families, format_named, open_location
 from ckpt_tools.formats.table import Format
 from ckpt_tools.pickles.nodes import Blob, Global, LongText, TextBlob
@@ -175,9 +175,10 @@ def make(
                         f"its bytes are not here: {error.message}",
                     )
                 )
-        except CorruptFile as error:
+        except UnreadableInput as error:
             listing.bytes_missing = True
-            listing.issues.append(Issue("integrity-damaged-bytes", Severity.ERROR, entry.name, error.message))
+            code = "integrity-over-limit" if isinstance(error, LimitExceeded) else "integrity-damaged-bytes"
+            listing.issues.append(Issue(code, Severity.ERROR, entry.name, error.message))
     return listing
 
 
@@ -414,7 +415,7 @@ def value_of(node: Any) -> Any:
     if isinstance(node, Global):
         return node.path
     if isinstance(node, Cycle):
-        return "/".join(map(str, node.to))
+        return plain_name(node.to)
     if isinstance(node, LongText):
         return node.read() if node.extent.nbytes <= _SHOWN_TEXT else f"text of {node.extent.nbytes} bytes"
     if isinstance(node, Blob):
