@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -88,9 +89,14 @@ class Difference:
     weights: Lists
     optimizer: Lists
     notes: list[str]
-    rules: tuple[Rule, ...]
     paired: int
-    moved: list[tuple[str, float]] = field(default_factory=list)
+    moved: list[tuple[str, float]]
+    _make_rules: Callable[[], tuple[Rule, ...]] = field(repr=False)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """What takes A's names and layouts to B's; none when nothing systematic stands between them."""
+        return self._make_rules() if self.reasons else ()
 
     @property
     def equal(self) -> bool:
@@ -198,7 +204,6 @@ class _Comparison:
         self._note_order(found)
         self._note_sharing(found)
         self._compare_scalars()
-        rules = () if not reasons else self._rules(found, transforms)
         weights = sum(self.rows_a[i].role is Role.WEIGHT for i, _ in found.pairs)
         return Difference(
             self.a.label,
@@ -207,9 +212,9 @@ class _Comparison:
             self.weights,
             self.optimizer,
             self.notes,
-            rules,
             weights,
             _farthest(squares),
+            lambda: self._rules(found, transforms),
         )
 
     # ---- names
