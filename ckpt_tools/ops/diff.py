@@ -114,7 +114,7 @@ class Difference:
             "notes": self.notes,
             "map": [_rule_row(rule) for rule in self.rules],
             "paired": self.paired,
-            "moved": [{"layer": layer, "relative": amount} for layer, amount in self.moved],
+            "moved": [{"layer": layer, "relative": _number(amount)} for layer, amount in self.moved],
         }
 
 
