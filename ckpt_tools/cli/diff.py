@@ -187,14 +187,14 @@ class _Sides:
     def _open(self, text: str) -> Checkpoint | dict[str, Any] | str:
         """A checkpoint, a document, or the reference of a live model."""
         from ckpt_tools.errors import MissingInput
+        from ckpt_tools.formats import open_checkpoint
         from ckpt_tools.ops.comparands import read_document
-        from ckpt_tools.ops.listing import open_one
 
         document = read_document(Path(text)) if self._format is None else None
         if document is not None:
             return document
         try:
-            return self._files.enter_context(open_one(text, self._format))
+            return self._files.enter_context(open_checkpoint(text, format=self._format))
         except MissingInput:
             if _MODEL.fullmatch(text) is None:
                 raise

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ckpt_tools.core.shards import index_of
 from ckpt_tools.core.source import Source
-from ckpt_tools.errors import MissingInput
+from ckpt_tools.errors import MissingInput, damage
 
 T = TypeVar("T")
 
@@ -90,6 +90,11 @@ def at(path: str | os.PathLike[str], shown: str | None = None) -> Location:
 def locate(path: str | os.PathLike[str]) -> Location:
     """The location a user means by ``path``: itself, or the TensorFlow prefix it names or belongs to."""
     text = os.fspath(path)
+    with damage(text):
+        return _locate(text)
+
+
+def _locate(text: str) -> Location:
     where = Path(text)
     shard = SHARD.fullmatch(text)
     if shard and (where.exists() or Path(shard["prefix"] + ".index").is_file()):
@@ -100,11 +105,11 @@ def locate(path: str | os.PathLike[str]) -> Location:
     if where.exists():
         family = _family_of(where) if where.is_file() else None
         return at(where) if family is None else at(family, shown=text)
-    member = _member_of_prefix(text)
+    member = member_of_prefix(text)
     if member is not None:
         return at(member, shown=text)
     if where.is_symlink():
-        raise MissingInput(f"a link to {where.readlink()}, which does not exist", where=text)
+        raise MissingInput(f"a link to {where.readlink()}, which leads nowhere", where=text)
     raise MissingInput("no such file, directory or checkpoint prefix", where=text, hint=_near(where))
 
 
@@ -112,7 +117,7 @@ def _family_of(file: Path) -> Path | None:
     """The index or directory of the checkpoint that a file is a member of; None when it stands for itself."""
     directory = file.absolute().parent
     if file.suffix == ".meta":  # the graph beside a TensorFlow checkpoint
-        return _member_of_prefix(os.fspath(file.with_suffix("")))
+        return member_of_prefix(os.fspath(file.with_suffix("")))
     if file.suffix == ".distcp" or file.name == ".metadata":  # torch.distributed.checkpoint
         return directory if (directory / ".metadata").is_file() else None
     if DCP_SAFETENSORS.fullmatch(file.name):
@@ -127,7 +132,7 @@ def _family_of(file: Path) -> Path | None:
     return index_of(file.absolute())
 
 
-def _member_of_prefix(prefix: str) -> Path | None:
+def member_of_prefix(prefix: str) -> Path | None:
     """The file that is read for a TensorFlow prefix: its index, itself (V1), or its first part (V1)."""
     for path in (Path(prefix + ".index"), Path(prefix)):
         if path.is_file():

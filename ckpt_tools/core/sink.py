@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -63,6 +64,7 @@ def destination(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 class Sink:
     """A file that is being written; as a context manager it is put in place at the end, or forgotten on an exception.
 
+    ``overwrite`` allows any file to be replaced, ``replaces`` only the one with this status, as long as it has it.
     ``nbytes``, when known, is checked against the room on the device first. ``progress`` is told how many bytes were
     written since it was told last. A file that is replaced passes on its mode and, where this user may, its owner;
     a new one gets what the umask says. Missing parents are made. Everything that cannot be done is a WriteRefused.
@@ -73,12 +75,14 @@ class Sink:
         path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
+        replaces: os.stat_result | None = None,
         nbytes: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.where = os.fspath(path)
-        self.target = destination(path, overwrite=overwrite)
+        self.target = destination(path, overwrite=overwrite or replaces is not None)
         self.overwrite = overwrite
+        self.replaces = replaces
         self.position = 0
         self._progress = progress
         self._gathered = bytearray()
@@ -133,7 +137,9 @@ class Sink:
 
     def publish(self) -> None:
         """Put the finished file in place."""
-        if not self.overwrite and os.path.lexists(self.target):
+        if self.replaces is not None:
+            require_unchanged(self.target, self.replaces, self.where)
+        elif not self.overwrite and os.path.lexists(self.target):
             raise _exists(self.where)
         with _refusals(self.where):
             self.temporary.replace(self.target)
@@ -276,11 +282,7 @@ def backup(path: str | os.PathLike[str]) -> Path:
     A second name for the same file where the file system has those: a :class:`Sink` gives the path to a new file.
     """
     target = destination(path, overwrite=True)
-    base = f"{target.name}.bak-{time.strftime('%Y%m%d-%H%M%S')}"
-    number = 0
-    while True:
-        kept = target.with_name(f"{base}-{number}" if number else base)
-        number += 1
+    for kept in _backup_names(target):
         try:
             os.link(target, kept)
         except FileExistsError:
@@ -292,6 +294,58 @@ def backup(path: str | os.PathLike[str]) -> Path:
                 continue
             _copy(target, kept)
         return kept
+    raise AssertionError
+
+
+@contextmanager
+def replacing(
+    path: str | os.PathLike[str],
+    before: os.stat_result | None,
+    *,
+    keep_backup: bool,
+    nbytes: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[Sink, Path | None]]:
+    """A sink for the new content of a file that had the status ``before`` (None: there was none), and its backup."""
+    kept = backup(path) if keep_backup and before is not None else None
+    try:
+        with Sink(path, replaces=before, nbytes=nbytes, progress=progress) as out:
+            yield out, kept
+    except BaseException:
+        if kept is not None:
+            kept.unlink(missing_ok=True)
+        raise
+
+
+def relink(path: str | os.PathLike[str], target: str, *, replaces: os.stat_result, keep_backup: bool) -> Path | None:
+    """Let the symbolic link ``path``, of which ``replaces`` is the status, lead to ``target``, in one step.
+
+    Returns where the old link is kept, if it is.
+    """
+    link = Path(os.path.realpath(Path(path).parent), Path(path).name)
+    temporary = link.with_name(f"{_mark(link.name)}{os.getpid()}.tmp")
+    kept: Path | None = None
+    with _refusals(os.fspath(path)):
+        _remove_leftovers(link)
+        require_unchanged(link, replaces, os.fspath(path))
+        if keep_backup:
+            kept = next(name for name in _backup_names(link) if not os.path.lexists(name))
+            kept.symlink_to(link.readlink())
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    sync_directory(link.parent)
+    return kept
+
+
+def _backup_names(target: Path) -> Iterator[Path]:
+    base = f"{target.name}.bak-{time.strftime('%Y%m%d-%H%M%S')}"
+    yield target.with_name(base)
+    for number in count(1):
+        yield target.with_name(f"{base}-{number}")
+
+
+#: Names of what this module leaves beside a file: backups, and temporary files of killed processes.
+LEFT_BESIDE = re.compile(r".*\.bak-\d{8}-\d{6}(-\d+)?|\..*\.ckpt-\d+\.tmp", re.DOTALL)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -302,6 +356,23 @@ def _copy(source: Path, target: Path) -> None:
                 new.write(piece)
             new.temporary.chmod(stat.S_IMODE(status.st_mode))
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def require_unchanged(path: Path, before: os.stat_result, where: str) -> None:
+    """WriteRefused when ``path`` is not the file, or the link, that had the status ``before``."""
+    try:
+        now = path.lstat()
+    except FileNotFoundError:
+        raise WriteRefused("was removed while it was looked at", where=where) from None
+    if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
+        before.st_dev,
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    ):
+        raise WriteRefused(
+            "changed while it was looked at", where=where, hint="stop the training that writes it, then run this again"
+        )
 
 
 def require_room(directory: Path, nbytes: int) -> None:

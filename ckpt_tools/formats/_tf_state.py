@@ -2,7 +2,7 @@ r"""The ``checkpoint`` state file of TensorFlow, parsed so that it can be edited
 
 It is a ``CheckpointState`` message (tensorflow/python/training/checkpoint_state.proto) in the protocol buffer text
 format: fields may be repeated or written as a ``[list]``, separated by ``,`` or ``;`` or nothing; strings are in single
-or double quotes, adjacent ones are joined; ``\n``, ``\\``, octal, ``\x`` and ``\u`` escapes are understood; ``#`` begins
+or double quotes, adjacent ones are joined; ``\n``, ``\\``, octal, ``\x`` and ``\u`` escapes count; ``#`` begins
 a comment. Of a singular field the last value counts. Whatever is not in the message makes TensorFlow ignore the whole
 file: such places are collected as :class:`Problem` and stepped over, a line at a time.
 """

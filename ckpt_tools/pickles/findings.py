@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import Any
 
 from ckpt_tools.core.checkpoint import Pickled
 from ckpt_tools.core.dtypes import BY_TORCH
@@ -23,6 +24,7 @@ HARMLESS_CALLS = BUILT_NAMES | {
     "builtins.str",
     "builtins.bool",
     "builtins.object",
+    "collections.deque",
     "copyreg._reconstructor",
     "datetime.datetime",
     "datetime.date",
@@ -40,6 +42,7 @@ HARMLESS_CALLS = BUILT_NAMES | {
     "pathlib.PureWindowsPath",
     "pathlib._local.PosixPath",
     "pathlib._local.WindowsPath",
+    "types.SimpleNamespace",
     "torch.device",
     "torch._C.Generator",
     "torch.nn.parameter.Parameter",
@@ -75,9 +78,44 @@ _HARMLESS_NAMES = re.compile(
 )
 
 
+#: Calls of the list that call in turn what they are given: harmless only with these.
+_BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
+_GENERATOR_CALLS = frozenset(
+    f"numpy.random._pickle.{name}" for name in ("__generator_ctor", "__bit_generator_ctor", "__randomstate_ctor")
+)
+_RECONSTRUCTOR = "copyreg._reconstructor"
+_BASES = frozenset(f"builtins.{kind.__name__}" for kind in (object, list, dict, tuple, set, frozenset, int, float, str))
+
+
 def is_harmless(node: Object) -> bool:
-    """Whether what would be called is on the closed list."""
-    return isinstance(node.callable, Global) and node.path in HARMLESS_CALLS
+    """Whether what would be called is on the closed list, and calls nothing else in turn."""
+    if not isinstance(node.callable, Global) or node.path not in HARMLESS_CALLS:
+        return False
+    if node.path in _GENERATOR_CALLS:
+        return all(map(_makes_a_generator, node.args))
+    return node.path != _RECONSTRUCTOR or _reconstructed(node) == "builtins.object"
+
+
+def _makes_a_generator(argument: Any) -> bool:
+    if isinstance(argument, Object):
+        return is_harmless(argument) and argument.path in _GENERATOR_CALLS
+    if not isinstance(argument, Global):
+        return isinstance(argument, str)
+    return argument.path in _GENERATOR_CALLS or (
+        argument.module.startswith("numpy.random.") and argument.name in _BIT_GENERATORS
+    )
+
+
+def _reconstructed(node: Object) -> str | None:
+    """``copyreg._reconstructor(cls, object, None)`` makes an instance of ``cls``, as NEWOBJ does: the path of ``cls``.
+
+    None for everything else: with another base, that base's constructor runs.
+    """
+    if node.path == _RECONSTRUCTOR and len(node.args) == 3:
+        cls, base, _ = node.args
+        if isinstance(cls, Global) and isinstance(base, Global) and base.path in _BASES:
+            return cls.path
+    return None
 
 
 def foreign(machine: Machine, where: str, *, own: Callable[[str], bool] = lambda path: False) -> list[Issue]:
@@ -85,36 +123,33 @@ def foreign(machine: Machine, where: str, *, own: Callable[[str], bool] = lambda
 
     Names of which ``own`` is true are the format's own: plain records, or code that lies in the file itself.
     """
-
-    def is_foreign(node: Object) -> bool:
-        return not is_harmless(node) and not (isinstance(node.callable, Global) and own(node.path))
-
-    calls = [n for n in machine.calls if is_foreign(n) and not _reconstructs(n)]
-    instances = [n for n in machine.instances if is_foreign(n)]
-    told = {node.path for node in (*calls, *instances)}
-    names = [
-        name
+    calls: dict[str, int] = {}
+    classes: dict[str, int] = {}
+    for node in (*machine.calls, *machine.instances):
+        if is_harmless(node):
+            continue
+        cls = _reconstructed(node) or (node.path if not node.calls else None)
+        path = cls or node.path
+        if own(path) and (cls is not None or isinstance(node.callable, Global)):
+            continue
+        (calls if cls is None else classes).setdefault(path, node.offset)
+    names = {
+        name.path: name.offset
         for name in machine.globals.values()
-        if name.make is None and not _is_harmless_name(name.path) and not own(name.path) and name.path not in told
-    ]
+        if name.make is None
+        and not own(name.path)
+        and not _is_harmless_name(name.path)
+        and name.path not in calls
+        and name.path not in classes
+    }
     return [
-        *_each(
-            calls,
-            where,
-            "pickle-foreign-call",
-            "would call {path} when it is unpickled (byte {offset}); it was not called",
-        ),
-        *_each(
-            instances,
-            where,
-            "pickle-foreign-class",
-            "holds an object of class {path} (byte {offset}); it is named, not built",
-        ),
+        *_each(calls, where, "pickle-foreign-call", "would call {} when it is unpickled (byte {}); it was not called"),
+        *_each(classes, where, "pickle-foreign-class", "holds an object of class {} (byte {}); it is named, not built"),
         *_each(
             names,
             where,
             "pickle-foreign-name",
-            "names {path} (byte {offset}), whose module would be imported when it is unpickled; it was not imported",
+            "names {} (byte {}), whose module would be imported when it is unpickled; it was not imported",
         ),
     ]
 
@@ -128,16 +163,8 @@ def facts(machine: Machine, where: str) -> Pickled:
     return Pickled(where, machine.protocol, tuple(name.path for name in machine.globals.values()))
 
 
-def _reconstructs(node: Object) -> bool:
-    """``copyreg._reconstructor(cls, object, None)`` makes an instance of ``cls``, as NEWOBJ does."""
-    return node.path == "copyreg._reconstructor"
-
-
-def _each(nodes: Iterable[Object | Global], where: str, code: str, message: str) -> list[Issue]:
-    first: dict[str, int] = {}
-    for node in nodes:
-        first.setdefault(node.path, node.offset)
+def _each(offsets: dict[str, int], where: str, code: str, message: str) -> list[Issue]:
     return [
-        Issue(code, Severity.WARNING, where, message.format(path=printable(path), offset=offset), subject=path)
-        for path, offset in first.items()
+        Issue(code, Severity.WARNING, where, message.format(printable(path), offset), subject=path)
+        for path, offset in offsets.items()
     ]

@@ -17,7 +17,7 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tree import Dict, Opaque, SetNode
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
-from ckpt_tools.pickles.nodes import Blob, Global, LongText, Object
+from ckpt_tools.pickles.nodes import Blob, Global, LongText, Object, Undecoded
 
 #: Longer byte strings and texts are located, not read: array payloads are, names and messages are not.
 INLINE_NBYTES = 4096
@@ -38,9 +38,10 @@ class Machine:
 
     ``constructors`` maps today's spelling of a global to a function from REDUCE's argument tuple to a node, for names
     whose meaning is complete at that moment; it may return NotImplemented to leave an :class:`Object`.
-    ``persistent`` gives meaning to persistent ids; without it they are refused. ``built`` is called after BUILD on an Object with the machine, and
-    may return a node to stand in its place (None: the Object stays); it can move :attr:`position` when raw bytes
-    follow (joblib).
+    ``persistent`` gives meaning to persistent ids; without it they are refused. ``encoding`` is that of Python 2
+    strings (None: they stay :class:`~ckpt_tools.pickles.nodes.Undecoded`). ``built`` is called after BUILD on an Object
+    with the machine, and may return a node to stand in its place (None: the Object stays); it can move
+    :attr:`position` when raw bytes follow (joblib).
 
     After :meth:`load`: ``position`` is the offset after STOP, ``globals`` all names in order of appearance,
     ``calls`` every Object for which a callable would run outside the constructors, ``instances`` every Object that
@@ -54,7 +55,7 @@ class Machine:
         constructors: Mapping[str, Constructor] | None = None,
         persistent: Callable[[Any], Any] | None = None,
         built: Callable[[Machine, Object], Any] | None = None,
-        encoding: str = "latin-1",
+        encoding: str | None = "latin-1",
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         if isinstance(source, bytes):
@@ -426,6 +427,8 @@ def _long4(machine: Machine) -> int:
 
 def _python2_text(machine: Machine, data: bytes | Blob) -> Any:
     """A Python 2 ``str``: text or bytes, nobody knows. Long ones (array payloads) stay bytes."""
+    if machine.encoding is None:
+        return Undecoded(data)
     if isinstance(data, Blob):
         if data.nbytes > INLINE_NBYTES:
             return data

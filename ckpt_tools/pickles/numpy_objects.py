@@ -295,10 +295,15 @@ _BUILT = {
 }
 
 
-def built(machine: Machine, node: Object) -> Any:
-    """What BUILD completes, if it is numpy's; None otherwise."""
+def completed(node: Object) -> Any:
+    """What an object is once it has its state, if it is numpy's; None otherwise."""
     make = _BUILT.get(node.path)
     return make(node) if make else None
+
+
+def built(machine: Machine, node: Object) -> Any:
+    """:func:`completed`, as a machine calls it after BUILD."""
+    return completed(node)
 
 
 def _scalar(args: Any) -> Any:
