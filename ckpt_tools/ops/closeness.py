@@ -217,7 +217,8 @@ def _look(a: numpy.ndarray, b: numpy.ndarray, found: Closeness, rtol: float, ato
             found.zero_signs += _zero_signs(a, b)
         if unequal and found.state != "differ":
             allowed = atol + rtol * numpy.abs(b.astype(numpy.float64)) if rtol else atol
-            within = (rtol or atol) and not one_sided and bool(numpy.all(differences <= allowed))
+            near = not one_sided and math.isfinite(amount)
+            within = (rtol or atol) and near and bool(numpy.all(differences <= allowed))
             found.state = "close" if within else "differ"
         if amount:
             exact = abs(float(b[at]) - float(a[at]))

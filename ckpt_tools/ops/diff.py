@@ -333,7 +333,7 @@ class _Comparison:
                 if result.state == "differ" or (result.state == "close" and result.differing):
                     layer = "/".join(segments(ours.name)[:-1]) or ours.name
                     if ours.role is Role.WEIGHT:
-                        squares[layer][0] += result.squares
+                        squares[layer][0] += math.inf if result.relative == math.inf else result.squares
                         squares[layer][1] += result.base_squares
                 if result.state == "differ":
                     lists.value.append(names | _value_row(result))
@@ -343,7 +343,7 @@ class _Comparison:
             )
             if zero_signs:
                 self.notes.append(
-                    f"{zero_signs} elements are 0.0 on one side and -0.0 on the other: equal, not the same bits"
+                    f"0.0 on one side and -0.0 on the other, {zero_signs} times: equal, though not the same bits"
                 )
         return squares
 
@@ -644,7 +644,10 @@ def _likeness(ours: Row, theirs: Row) -> float:
 
 
 def _farthest(squares: Mapping[str, Sequence[float]]) -> list[tuple[str, float]]:
-    moved = [(layer, (change / base) ** 0.5 if base else float("inf")) for layer, (change, base) in squares.items()]
+    """Layers with the norm of their change by the norm of their values, the largest first."""
+    moved = [
+        (layer, math.sqrt(change / base) if base else math.inf) for layer, (change, base) in squares.items() if change
+    ]
     return sorted(moved, key=lambda each: -each[1])
 
 
