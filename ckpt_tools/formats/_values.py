@@ -1,0 +1,328 @@
+"""How a tree with nesting and values goes into a format of flat, named tensors, and how it comes back.
+
+Tensors are stored under their path, the parts joined by ``/``. Numbers, truth values and texts go where the format has
+a place for them, under their path too. Whatever names alone cannot tell (which parts were numbers, kinds of mappings,
+second names, values without a place, the order) is told by one JSON text, the *outline*, stored as :data:`OUTLINE`.
+A flat mapping of tensors needs none. ``docs/conversion.md`` describes it.
+
+    {"version": 1, "root": NODE}
+    NODE   "t" a tensor · "i" "f" "b" "s" an int, float, bool, str stored in its place · {"t": SECOND NAME}
+           {"none": 0} {"int": "digits"} {"float": "hex"} {"bool": true} {"str": "text"} {"bytes": "base64"}
+           {"complex": ["hex", "hex"]} {"numpy": ["float32", "base64"]}
+           {"dict": [[KEY, NODE], …], "class": "collections.OrderedDict", "attributes": NODE}
+           {"list": [NODE, …]} {"tuple": …} {"set": …} {"frozenset": …}
+    KEY    a text or a whole number as it is, anything else as a NODE
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckpt_tools.core.dtypes import BY_NAME, DType
+from ckpt_tools.core.issues import Issue, Severity
+from ckpt_tools.core.keys import Key
+from ckpt_tools.core.rebuild import is_plain
+from ckpt_tools.core.tensors import Tensor, TensorInfo
+from ckpt_tools.core.tree import Cycle, Dict, Node, NumpyScalar, Opaque, Scalar, SetNode, is_container
+from ckpt_tools.errors import CorruptFile, LimitExceeded
+from ckpt_tools.pickles.nodes import Blob, Global, LongText, PersistentId, TextBlob
+
+#: The name under which the outline is stored, in every flat format.
+OUTLINE = "ckpt.tree"
+#: What a tensor is called that was all there was, without a name.
+UNNAMED = "tensor"
+_VERSION = 1
+
+#: The kinds that may have a place of their own, and their letters in the outline.
+_LETTERS: dict[type, str] = {int: "i", float: "f", bool: "b", str: "s"}
+_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
+_SEQUENCES = {"list": list, "tuple": tuple}
+
+
+@dataclass
+class Flat:
+    """A tree taken apart: named tensors and values in order, and the outline (None where names say everything)."""
+
+    tensors: list[tuple[str, Tensor]] = field(default_factory=list)
+    values: list[tuple[str, Scalar]] = field(default_factory=list)
+    outline: str | None = None
+
+
+def flat_name(key: Key) -> str:
+    """What the leaf at ``key`` is called in a flat format."""
+    return "/".join(map(str, key)) if key else UNNAMED
+
+
+def reason_lost(node: Node) -> str | None:
+    """Why the outline cannot hold a value; None when it can."""
+    if isinstance(node, Cycle):
+        return "a container that contains itself"
+    if isinstance(node, (Opaque, PersistentId)):
+        return f"an object of class {getattr(node, 'type_name', 'unknown')}"
+    if isinstance(node, Global):
+        return f"the name {node.path}, which stands for an object"
+    if isinstance(node, NumpyScalar) and node.dtype.name not in BY_NAME:
+        return f"a numpy scalar of type {node.dtype}"
+    return None
+
+
+def flatten(root: Node, places: Collection[type]) -> Flat:
+    """Take a tree apart for a format that has places for values of the types ``places``.
+
+    Every leaf must be a tensor or something :func:`reason_lost` has nothing against. Names are not checked here: see
+    :func:`ckpt_tools.formats._writing.refuse_collisions`.
+    """
+    flat = Flat()
+    outline = _Outliner(flat, places).outline(root)
+    plain = isinstance(root, dict) and all(
+        type(key) is str and isinstance(node, Tensor) and second_name(node, key) is None for key, node in root.items()
+    )
+    if not plain or getattr(root, "type_name", "dict") not in ("dict", "collections.OrderedDict"):
+        flat.outline = json.dumps({"version": _VERSION, "root": outline}, separators=(",", ":"))
+    return flat
+
+
+def second_name(tensor: Tensor, name: str | int) -> str | None:
+    """The tensor's alias, where it says more than its name."""
+    return tensor.alias if tensor.alias != name else None
+
+
+class _Outliner:
+    def __init__(self, flat: Flat, places: Collection[type]) -> None:
+        self._flat = flat
+        self._places = places
+
+    def outline(self, root: Node) -> Any:
+        """The outline of a tree; nesting is followed with a stack of our own."""
+        whole: list[Any] = []
+        pending: list[tuple[Key, Node, list[Any]]] = [((), root, whole)]
+        while pending:
+            key, node, into = pending.pop()
+            if not is_container(node):
+                into.append(self._leaf(key, node))
+                continue
+            parts, told = self._container(node)
+            into.append(told)
+            # the last first: what is pushed last is taken next, and the leaves keep their order
+            pending.extend((((*key, part), child, slot) for part, child, slot in reversed(parts)))
+        return whole[0]
+
+    def _container(self, node: Node) -> tuple[list[tuple[str | int, Node, list[Any]]], dict[str, Any]]:
+        from ckpt_tools.core.tree import children
+
+        if isinstance(node, dict):
+            pairs: list[list[Any]] = [[self._key(key)] for key in node]
+            told: dict[str, Any] = {"dict": pairs}
+            kind = getattr(node, "type_name", "dict")
+            if kind != "dict":
+                told["class"] = kind
+            attributes = getattr(node, "attributes", None)
+            if attributes is not None and is_plain(attributes):
+                told["attributes"] = _Outliner(self._flat, ()).outline(attributes)
+            return [(part, child, slot) for (part, child), slot in zip(children(node), pairs)], told
+        elements: list[Any] = []
+        name = node.type_name if isinstance(node, SetNode) else "tuple" if isinstance(node, tuple) else "list"
+        return [(part, child, elements) for part, child in children(node)], {name: elements}
+
+    def _key(self, key: Any) -> Any:
+        if type(key) is str or type(key) is int:
+            return key
+        return _Outliner(self._flat, ()).outline(key)
+
+    def _leaf(self, key: Key, node: Node) -> Any:
+        if isinstance(node, Tensor):
+            self._flat.tensors.append((flat_name(key), node))
+            alias = second_name(node, key[-1] if key else "")
+            return "t" if alias is None else {"t": alias}
+        node = read_value(node)
+        if type(node) in self._places and _fits(node):
+            self._flat.values.append((flat_name(key), node))
+            return _LETTERS[type(node)]
+        return _inline(node)
+
+
+def read_value(node: Node) -> Node:
+    """Long texts and byte strings, which stay in the file until they are wanted, as Python's own."""
+    if isinstance(node, (Blob, TextBlob, LongText)):
+        return node.read()
+    return node
+
+
+def _fits(value: Any) -> bool:
+    """Whether a place of 64 bits, or one of text without surrogates and zeros, takes the value."""
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is str:
+        return "\0" not in value and not any("\ud800" <= c <= "\udfff" for c in value)
+    return True
+
+
+def _inline(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"none": 0}
+    if isinstance(value, bool):
+        return {"bool": value}
+    if isinstance(value, int):
+        return {"int": hex(value)}
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, complex):
+        return {"complex": [value.real.hex(), value.imag.hex()]}
+    if isinstance(value, str):
+        return {"str": value}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, NumpyScalar):
+        return {"numpy": [value.dtype.name, base64.b64encode(value.raw).decode("ascii")]}
+    raise TypeError(f"no way to write a {type(value).__name__} into an outline")
+
+
+# -- the way back ------------------------------------------------------------------------------------------------------
+
+
+def restored(
+    text: str | bytes,
+    tensors: Mapping[str, Tensor],
+    value: Callable[[str, type], Scalar],
+    values: Collection[str] = (),
+) -> Node:
+    """The tree that an outline describes, of the tensors of a file.
+
+    ``value(name, kind)`` reads a value from its place; ``values`` names what lies in such places. CorruptFile when the
+    outline is damaged, names what is not there or leaves out what is.
+    """
+    try:
+        told = json.loads(text)
+    except ValueError as error:
+        raise CorruptFile(f"the outline is no JSON: {error}") from None
+    if not isinstance(told, dict) or told.get("version") != _VERSION or "root" not in told:
+        raise CorruptFile("an outline of an unknown version")
+    builder = _Builder(tensors, value)
+    root = builder.build(told["root"])
+    left = [name for name in (*tensors, *values) if name not in builder.used]
+    if left:
+        raise CorruptFile(f"the outline does not mention {', '.join(left[:3])}")
+    return root
+
+
+def outlined(
+    text: str | bytes,
+    tensors: Mapping[str, Tensor],
+    value: Callable[[str, type], Scalar],
+    values: Collection[str],
+    where: str,
+) -> tuple[Node | None, list[Issue]]:
+    """Like :func:`restored`; where the outline and the file disagree (another program changed it), None and an issue."""
+    try:
+        return restored(text, tensors, value, values), []
+    except (CorruptFile, LimitExceeded) as error:
+        message = f"the outline {OUTLINE} does not fit the file and was not used: {error.message}"
+        return None, [Issue("integrity-outline", Severity.WARNING, where, message)]
+
+
+class _Builder:
+    def __init__(self, tensors: Mapping[str, Tensor], value: Callable[[str, type], Scalar]) -> None:
+        self._tensors = tensors
+        self._value = value
+        self.used: set[str] = set()
+
+    def build(self, told: Any, level: int = 0, key: Key = ()) -> Node:
+        if level > _DEEPEST:
+            raise LimitExceeded(f"an outline nested deeper than {_DEEPEST}")
+        if isinstance(told, str):
+            return self._stored(told, key)
+        if not isinstance(told, dict) or not told:
+            raise CorruptFile("an outline with a node of unknown kind")
+        kind, held = next(iter(told.items()))
+        if kind == "dict":
+            return self._mapping(told, level, key)
+        if kind in _SEQUENCES or kind in ("set", "frozenset"):
+            built = [self.build(item, level + 1, (*key, i)) for i, item in enumerate(_listed(held))]
+            return SetNode(built, type_name=kind) if kind not in _SEQUENCES else _SEQUENCES[kind](built)
+        if kind == "t":
+            tensor = self._stored("t", key)
+            if not isinstance(held, str):
+                raise CorruptFile("an outline with a second name that is no text")
+            tensor.alias = held
+            return tensor
+        return _value_of(kind, held)
+
+    def _mapping(self, told: dict[str, Any], level: int, key: Key) -> Dict:
+        from ckpt_tools.core.tree import part_of
+
+        kind = told.get("class", "dict")
+        made = Dict(type_name=kind if isinstance(kind, str) else "dict")
+        for pair in _listed(told["dict"]):
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise CorruptFile("an outline with a mapping that is not made of pairs")
+            stored = pair[0] if type(pair[0]) in (str, int) else _hashable(_Builder({}, self._value).build(pair[0], level + 1))
+            if stored in made:
+                raise CorruptFile(f"an outline with the key {part_of(stored)!r} twice")
+            made[stored] = self.build(pair[1], level + 1, (*key, part_of(stored)))
+        if "attributes" in told:
+            made.attributes = _Builder({}, self._value).build(told["attributes"], level + 1)
+        return made
+
+    def _stored(self, letter: str, key: Key) -> Any:
+        name = flat_name(key)
+        if name in self.used:
+            raise CorruptFile(f"an outline with two leaves called {name!r}")
+        self.used.add(name)
+        if letter == "t":
+            if name not in self._tensors:
+                raise CorruptFile(f"the outline names a tensor {name!r}, which is not there")
+            return self._tensors[name]
+        if letter not in _KINDS:
+            raise CorruptFile("an outline with a node of unknown kind")
+        return self._value(name, _KINDS[letter])
+
+
+#: Outlines nest this deep at most: JSON is parsed and followed by recursion.
+_DEEPEST = 200
+
+
+def _listed(held: Any) -> Sequence[Any]:
+    if not isinstance(held, list):
+        raise CorruptFile("an outline with a container that is no list")
+    return held
+
+
+def _hashable(key: Node) -> Any:
+    if isinstance(key, (Dict, list)) or (isinstance(key, tuple) and any(isinstance(k, (Dict, list, tuple)) for k in key)):
+        raise CorruptFile("an outline with a container as a key")
+    return key
+
+
+def _value_of(kind: str, held: Any) -> Scalar:
+    try:
+        if kind == "none":
+            return None
+        if kind == "bool" and isinstance(held, bool):
+            return held
+        if kind == "int":
+            return int(held, 16)
+        if kind == "float":
+            return float.fromhex(held)
+        if kind == "complex":
+            return complex(float.fromhex(held[0]), float.fromhex(held[1]))
+        if kind == "str" and isinstance(held, str):
+            return held
+        if kind == "bytes":
+            return base64.b64decode(held, validate=True)
+        if kind == "numpy":
+            return _numpy_scalar(BY_NAME[held[0]], base64.b64decode(held[1], validate=True))
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
+        raise CorruptFile(f"an outline with a {kind} that is none: {error}") from None
+    raise CorruptFile(f"an outline with a value of unknown kind {kind[:40]!r}")
+
+
+def _numpy_scalar(dtype: DType, raw: bytes) -> NumpyScalar:
+    from ckpt_tools.pickles.numpy_objects import ElementType, scalar
+
+    if len(raw) != TensorInfo(dtype, ()).nbytes:
+        raise ValueError(f"{len(raw)} bytes for a {dtype}")
+    return scalar(ElementType(dtype), raw)
