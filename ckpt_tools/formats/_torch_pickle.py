@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ckpt_tools.core.dtypes import BY_NAME, BY_TORCH, DType
+from ckpt_tools.core.dtypes import BY_TORCH, DType
 from ckpt_tools.core.rebuild import is_plain
 from ckpt_tools.core.tensors import (
     AbsentTensor,
     CompositeTensor,
+    NumpyArray,
     Storage,
     StridedTensor,
     StringTensor,
@@ -23,10 +24,17 @@ from ckpt_tools.core.tensors import (
     TensorInfo,
     row_major_strides,
 )
-from ckpt_tools.core.tree import Dict, Node, NumpyScalar, Opaque, SetNode
+from ckpt_tools.core.tree import Dict, Node, NumpyScalar, SetNode
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._torch_objects import STORAGE_CLASSES
-from ckpt_tools.pickles.assembler import INTEGER_BITS, ORDERED_KINDS, Assembler, global_opcode, integer_opcode, text_opcode
+from ckpt_tools.pickles.assembler import (
+    INTEGER_BITS,
+    Assembler,
+    global_opcode,
+    integer_opcode,
+    integers_opcode,
+    text_opcode,
+)
 from ckpt_tools.pickles.nodes import Global, Object
 
 #: What the dtypes are called that have a storage class of their own; the others go into untyped storages.
@@ -41,6 +49,8 @@ _SPARSE = {
     "sparse_bsc": ("ccol_indices", "row_indices", "values"),
 }
 _QUANTIZED = ("per_tensor_affine", "per_channel_affine", "per_channel_affine_float_qparams")
+#: The kinds of mappings that the restricted unpickler makes.
+_KINDS = ("collections.OrderedDict", "collections.Counter")
 _NO_HOOKS = global_opcode("collections", "OrderedDict") + b")R"
 
 
@@ -104,10 +114,12 @@ def _dense_parts(tensor: CompositeTensor) -> Iterator[Tensor]:
 
 def remark(node: Node) -> str | None:
     """What a container or a value becomes, where its kind is not kept."""
-    if isinstance(node, Dict) and node.type_name not in ("dict", *ORDERED_KINDS):
+    if isinstance(node, Dict) and node.type_name not in ("dict", *_KINDS):
         return f"{node.type_name} becomes a plain dict"
     if isinstance(node, SetNode) and node.type_name == "frozenset":
         return "frozenset becomes set"
+    if isinstance(node, NumpyArray):
+        return "arrays of numpy become tensors"
     if isinstance(node, NumpyScalar):
         return "numpy scalars become Python numbers"
     return None
@@ -229,7 +241,7 @@ def assembled(root: Node, persistent_id_end: bytes = b"t") -> Pickled:
         else:
             assembler.scalar(_values.read_value(node))
 
-    assembler: Assembler[bytes] = Assembler(2, leaf)
+    assembler: Assembler[bytes] = Assembler(2, leaf, _KINDS)
     emit = _Emitter(assembler.code, slots, storages, persistent_id_end)
     assembler.tree(root)
     return Pickled(b"".join(assembler.parts()), storages)
@@ -260,8 +272,8 @@ class _Emitter:
         dtype, shape = tensor.info
         head, cls, width = self._head(dtype)
         slot = self._slots[id(tensor)]
-        code = [head, self._storage(slot.storage, cls, width), integer_opcode(slot.offset), _sizes(shape)]
-        code += [_sizes(slot.strides), b"\x89", _NO_HOOKS]
+        code = [head, self._storage(slot.storage, cls, width), integer_opcode(slot.offset), integers_opcode(shape)]
+        code += [integers_opcode(slot.strides), b"\x89", _NO_HOOKS]
         if dtype.name not in _CLASS_NAMES:
             code.append(global_opcode("torch", dtype.torch or ""))
         code.append(b"tR")
@@ -288,7 +300,7 @@ class _Emitter:
     def _meta(self, tensor: AbsentTensor) -> None:
         dtype, shape = tensor.info
         self._code(global_opcode("torch._utils", "_rebuild_meta_tensor_no_storage") + b"(")
-        self._code(global_opcode("torch", dtype.torch or "") + _sizes(shape) + _sizes(row_major_strides(shape)) + b"\x89tR")
+        self._code(global_opcode("torch", dtype.torch or "") + integers_opcode(shape) + integers_opcode(row_major_strides(shape)) + b"\x89tR")
 
     def _composite(self, tensor: CompositeTensor) -> None:
         if tensor.scheme in _SPARSE:
@@ -306,7 +318,7 @@ class _Emitter:
         self._code(global_opcode("torch.serialization", "_get_layout") + text_opcode(f"torch.{tensor.scheme}") + b"\x85R(")
         for name in _SPARSE[tensor.scheme]:
             self._dense(tensor.parts[name])
-        self._code(_sizes(tensor.info.shape))
+        self._code(integers_opcode(tensor.info.shape))
         if "is_coalesced" in tensor.details:
             self._code(b"\x88" if tensor.details["is_coalesced"] else b"\x89")
         self._code(b"ttR")
@@ -316,7 +328,7 @@ class _Emitter:
         slot = self._slots[id(integers)]
         _, cls, width = self._head(integers.info.dtype)
         self._code(global_opcode("torch._utils", "_rebuild_qtensor") + b"(" + self._storage(slot.storage, cls, width))
-        self._code(integer_opcode(slot.offset) + _sizes(tensor.info.shape) + _sizes(slot.strides))
+        self._code(integer_opcode(slot.offset) + integers_opcode(tensor.info.shape) + integers_opcode(slot.strides))
         self._code(b"(" + global_opcode("torch", tensor.scheme))
         if tensor.scheme == "per_tensor_affine":
             parameters: Any = (tensor.details["scale"], tensor.details["zero_point"])
@@ -340,13 +352,4 @@ def _plain(value: Any) -> bytes:
 
 
 _STORAGE, _CPU = text_opcode("storage"), text_opcode("cpu")
-
-
-def _sizes(numbers: tuple[int, ...]) -> bytes:
-    """A tuple of integers."""
-    if not numbers:
-        return b")"
-    body = b"".join(map(integer_opcode, numbers))
-    return body + (b"\x85", b"\x86", b"\x87")[len(numbers) - 1] if len(numbers) <= 3 else b"(" + body + b"t"
-
 

@@ -8,7 +8,7 @@ another file are parts of their own, so that a pickle of any size is written wit
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Generic, TypeVar, Union
 
 from ckpt_tools.core.rebuild import is_plain
@@ -28,11 +28,15 @@ class Assembler(Generic[P]):
     """One pickle in the making. :meth:`parts` gives it back: byte strings, and payloads of type ``P`` between them.
 
     ``leaf`` writes a node that is no container and no plain Python value; it uses the methods of the assembler.
+    ``kinds`` are the classes of mappings that are written as such; all others become plain dicts.
     """
 
-    def __init__(self, protocol: int, leaf: Callable[[Assembler[P], Any], None]) -> None:
+    def __init__(
+        self, protocol: int, leaf: Callable[[Assembler[P], Any], None], kinds: Collection[str] = ()
+    ) -> None:
         self.protocol = protocol
         self._leaf = leaf
+        self._kinds = kinds
         self._parts: list[Union[bytes, P]] = []
         self._code: list[bytes] = [b"\x80", bytes([protocol])]
 
@@ -112,8 +116,7 @@ class Assembler(Generic[P]):
         elif isinstance(node, dict):
             yield from self._mapping(node)
         elif isinstance(node, SetNode):
-            # torch's restricted unpickler knows set, and no frozenset
-            self.name("builtins", node.type_name if self.protocol >= 3 else "set")
+            self.name("builtins", "set")  # neither torch's restricted unpickler nor Paddle takes a frozenset
             self._code.append(b"]")
             yield from self._batches(node, b"e")
             self._code.append(b"\x85R")
@@ -149,7 +152,7 @@ class Assembler(Generic[P]):
 
     def _mapping(self, node: dict[Any, Any]) -> Iterator[Any]:
         kind = node.type_name if isinstance(node, Dict) else "dict"
-        if kind in ORDERED_KINDS:
+        if kind in self._kinds:
             self.name(*kind.rsplit(".", 1))
             self._code.append(b")R")
         else:
@@ -157,7 +160,7 @@ class Assembler(Generic[P]):
         flat = [item for pair in node.items() for item in pair]
         yield from self._batches(flat, b"u")
         attributes = node.attributes if isinstance(node, Dict) else None
-        if kind == "collections.OrderedDict" and isinstance(attributes, dict) and is_plain(attributes):
+        if kind in self._kinds and kind == "collections.OrderedDict" and isinstance(attributes, dict) and is_plain(attributes):
             yield attributes
             self._code.append(b"b")
 
@@ -166,8 +169,6 @@ def _bytes_head(nbytes: int) -> bytes:
     return b"B" + nbytes.to_bytes(4, "little") if nbytes < 2**32 else b"\x8e" + nbytes.to_bytes(8, "little")
 
 
-#: Kinds of mappings that are written as such; all others become plain ones.
-ORDERED_KINDS = ("collections.OrderedDict", "collections.Counter")
 _SCALARS = frozenset((str, int, float, bool, bytes, complex))
 
 
@@ -192,6 +193,14 @@ def integer_opcode(value: int) -> bytes:
         return b"J" + value.to_bytes(4, "little", signed=True)
     raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
     return b"\x8a" + len(raw).to_bytes(1, "little") + raw
+
+
+def integers_opcode(numbers: tuple[int, ...]) -> bytes:
+    """The opcodes of a tuple of integers."""
+    if not numbers:
+        return b")"
+    body = b"".join(map(integer_opcode, numbers))
+    return body + (b"\x85", b"\x86", b"\x87")[len(numbers) - 1] if len(numbers) <= 3 else b"(" + body + b"t"
 
 
 #: The longest integer that :func:`integer_opcode` takes, in bits.
