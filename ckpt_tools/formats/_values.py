@@ -6,7 +6,8 @@ second names, values without a place, the order) is told by one JSON text, the *
 A flat mapping of tensors needs none. ``docs/conversion.md`` describes it.
 
     {"version": 1, "root": NODE}
-    NODE   "t" a tensor · "i" "f" "b" "s" an int, float, bool, str stored in its place · {"t": SECOND NAME}
+    NODE   "t" a tensor, "a" an array of numpy beside tensors; {"t": SECOND NAME or null, "dtype": "bfloat16"}
+           "i" "f" "b" "s" an int, float, bool or str in its place
            {"none": 0} {"int": "digits"} {"float": "hex"} {"bool": true} {"str": "text"} {"bytes": "base64"}
            {"complex": ["hex", "hex"]} {"numpy": ["float32", "base64"]}
            {"dict": [[KEY, NODE], …], "class": "collections.OrderedDict", "attributes": NODE}
@@ -18,17 +19,30 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Key
+from ckpt_tools.core.keys import Key, plain_name
 from ckpt_tools.core.rebuild import is_plain
-from ckpt_tools.core.tensors import Tensor, TensorInfo
-from ckpt_tools.core.tree import Cycle, Dict, Node, NumpyScalar, Opaque, Scalar, SetNode, is_container
+from ckpt_tools.core.tensors import NumpyArray, StridedTensor, StringTensor, Tensor, TensorInfo
+from ckpt_tools.core.tree import (
+    Cycle,
+    Dict,
+    Node,
+    NumpyScalar,
+    Opaque,
+    Scalar,
+    SetNode,
+    children,
+    is_container,
+    part_of,
+)
 from ckpt_tools.errors import CorruptFile, LimitExceeded
+from ckpt_tools.formats._writing import refuse_collisions
 from ckpt_tools.pickles.nodes import Blob, Global, LongText, PersistentId, TextBlob
 
 #: The name under which the outline is stored, in every flat format.
@@ -50,6 +64,8 @@ class Flat:
     tensors: list[tuple[str, Tensor]] = field(default_factory=list)
     values: list[tuple[str, Scalar]] = field(default_factory=list)
     outline: str | None = None
+    #: every name that was given, and the key it was given to
+    keys: list[tuple[str, Key]] = field(default_factory=list)
 
 
 def flat_name(key: Key) -> str:
@@ -70,18 +86,16 @@ def reason_lost(node: Node) -> str | None:
     return None
 
 
-def flatten(root: Node, places: Collection[type]) -> Flat:
+def flatten(root: Node, places: Collection[type], holds: Callable[[DType], bool] = lambda dtype: True) -> Flat:
     """Take a tree apart for a format that has places for values of the types ``places``.
 
-    Every leaf must be a tensor or something :func:`reason_lost` has nothing against. Names are not checked here: see
-    :func:`ckpt_tools.formats._writing.refuse_collisions`.
+    Tensors of a type that the format has no word for (``holds`` says no) get their type told in the outline. Every leaf
+    must be a tensor or something :func:`reason_lost` has nothing against. WriteRefused when names collide.
     """
     flat = Flat()
-    outline = _Outliner(flat, places).outline(root)
-    plain = isinstance(root, dict) and all(
-        type(key) is str and isinstance(node, Tensor) and second_name(node, key) is None for key, node in root.items()
-    )
-    if not plain or getattr(root, "type_name", "dict") not in ("dict", "collections.OrderedDict"):
+    outline = _Outliner(flat, places, holds).outline(root)
+    refuse_collisions((name, plain_name(key)) for name, key in flat.keys)
+    if not isinstance(root, dict) or any(node != "t" or type(key) is not str for key, node in outline["dict"]):
         flat.outline = json.dumps({"version": _VERSION, "root": outline}, separators=(",", ":"))
     return flat
 
@@ -92,9 +106,10 @@ def second_name(tensor: Tensor, name: str | int) -> str | None:
 
 
 class _Outliner:
-    def __init__(self, flat: Flat, places: Collection[type]) -> None:
+    def __init__(self, flat: Flat, places: Collection[type], holds: Callable[[DType], bool]) -> None:
         self._flat = flat
         self._places = places
+        self._holds = holds
 
     def outline(self, root: Node) -> Any:
         """The outline of a tree; nesting is followed with a stack of our own."""
@@ -112,8 +127,6 @@ class _Outliner:
         return whole[0]
 
     def _container(self, node: Node) -> tuple[list[tuple[str | int, Node, list[Any]]], dict[str, Any]]:
-        from ckpt_tools.core.tree import children
-
         if isinstance(node, dict):
             pairs: list[list[Any]] = [[self._key(key)] for key in node]
             told: dict[str, Any] = {"dict": pairs}
@@ -122,7 +135,7 @@ class _Outliner:
                 told["class"] = kind
             attributes = getattr(node, "attributes", None)
             if attributes is not None and is_plain(attributes):
-                told["attributes"] = _Outliner(self._flat, ()).outline(attributes)
+                told["attributes"] = _Outliner(self._flat, (), self._holds).outline(attributes)
             return [(part, child, slot) for (part, child), slot in zip(children(node), pairs)], told
         elements: list[Any] = []
         name = node.type_name if isinstance(node, SetNode) else "tuple" if isinstance(node, tuple) else "list"
@@ -131,16 +144,22 @@ class _Outliner:
     def _key(self, key: Any) -> Any:
         if type(key) is str or type(key) is int:
             return key
-        return _Outliner(self._flat, ()).outline(key)
+        return _Outliner(self._flat, (), self._holds).outline(key)
 
     def _leaf(self, key: Key, node: Node) -> Any:
+        name = flat_name(key)
         if isinstance(node, Tensor):
-            self._flat.tensors.append((flat_name(key), node))
+            self._flat.tensors.append((name, node))
+            self._flat.keys.append((name, key))
+            letter = "a" if isinstance(node, NumpyArray) else "t"
             alias = second_name(node, key[-1] if key else "")
-            return "t" if alias is None else {"t": alias}
+            if not self._holds(node.info.dtype):
+                return {letter: alias, "dtype": node.info.dtype.name}
+            return letter if alias is None else {letter: alias}
         node = read_value(node)
         if type(node) in self._places and _fits(node):
-            self._flat.values.append((flat_name(key), node))
+            self._flat.values.append((name, node))
+            self._flat.keys.append((name, key))
             return _LETTERS[type(node)]
         return _inline(node)
 
@@ -243,17 +262,21 @@ class _Builder:
         if kind in _SEQUENCES or kind in ("set", "frozenset"):
             built = [self.build(item, level + 1, (*key, i)) for i, item in enumerate(_listed(held))]
             return SetNode(built, type_name=kind) if kind not in _SEQUENCES else _SEQUENCES[kind](built)
-        if kind == "t":
-            tensor = self._stored("t", key)
-            if not isinstance(held, str):
-                raise CorruptFile("an outline with a second name that is no text")
-            tensor.alias = held
-            return tensor
+        if kind in ("t", "a"):
+            return self._tensor(kind, held, told.get("dtype"), key)
         return _value_of(kind, held)
 
-    def _mapping(self, told: dict[str, Any], level: int, key: Key) -> Dict:
-        from ckpt_tools.core.tree import part_of
+    def _tensor(self, letter: str, alias: Any, dtype: Any, key: Key) -> Tensor:
+        tensor: Tensor = self._stored(letter, key)
+        if dtype is not None:
+            tensor = _retyped(tensor, dtype)
+        if alias is not None:
+            if not isinstance(alias, str):
+                raise CorruptFile("an outline with a second name that is no text")
+            tensor.alias = alias
+        return tensor
 
+    def _mapping(self, told: dict[str, Any], level: int, key: Key) -> Dict:
         kind = told.get("class", "dict")
         made = Dict(type_name=kind if isinstance(kind, str) else "dict")
         for pair in _listed(told["dict"]):
@@ -272,13 +295,45 @@ class _Builder:
         if name in self.used:
             raise CorruptFile(f"an outline with two leaves called {name!r}")
         self.used.add(name)
-        if letter == "t":
+        if letter in ("t", "a"):
             if name not in self._tensors:
                 raise CorruptFile(f"the outline names a tensor {name!r}, which is not there")
-            return self._tensors[name]
+            return self._tensors[name] if letter == "t" else _as_array(self._tensors[name])
         if letter not in _KINDS:
             raise CorruptFile("an outline with a node of unknown kind")
         return self._value(name, _KINDS[letter])
+
+
+def _as_array(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, StridedTensor):
+        return tensor
+    return NumpyArray(tensor.info, tensor.storage, tensor.offset, tensor.strides, note=tensor.note)
+
+
+def _retyped(tensor: Tensor, name: Any) -> Tensor:
+    """The same bytes as elements of the type that the outline tells."""
+    dtype = BY_NAME.get(name) if isinstance(name, str) else None
+    if not isinstance(tensor, StridedTensor) or dtype is None or dtype.bit_width != tensor.info.dtype.bit_width:
+        raise CorruptFile(f"an outline with an element type {name!r:.40} for elements of {tensor.info.dtype}")
+    kind = type(tensor)
+    return kind(TensorInfo(dtype, tensor.info.shape), tensor.storage, tensor.offset, tensor.strides, note=tensor.note)
+
+
+def stored_scalar(tensor: Tensor, kind: type) -> Scalar:
+    """The Python value of a 0-d tensor that stands in a value's place. CorruptFile when it is no such thing."""
+    name = tensor.info.dtype.name
+    if tensor.info.shape == ():
+        if kind is str and isinstance(tensor, StringTensor):
+            return tensor.elements()[0].decode("utf-8")
+        if kind is str and name.startswith("str"):
+            return tensor.tobytes().decode("utf-32-le").rstrip("\0")
+        if kind is int and name == "int64":
+            return int.from_bytes(tensor.tobytes(), "little", signed=True)
+        if kind is float and name == "float64":
+            return float(struct.unpack("<d", tensor.tobytes())[0])
+        if kind is bool and name == "bool":
+            return tensor.tobytes() != b"\0"
+    raise CorruptFile(f"{name} {list(tensor.info.shape)} in the place of a value of type {kind.__name__}")
 
 
 #: Outlines nest this deep at most: JSON is parsed and followed by recursion.
