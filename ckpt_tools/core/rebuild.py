@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpt_tools.core.keys import Key
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
-from ckpt_tools.core.tree import Dict, Node, NumpyScalar, SetNode, children, walk
+from ckpt_tools.core.tree import Dict, Node, NumpyScalar, SetNode, children, is_container, walk
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,18 @@ class Blueprint:
 
 def _like(pattern: Node) -> Dict:
     """An empty mapping of the kind of ``pattern``."""
-    if isinstance(pattern, Dict):
-        made = Dict(type_name=pattern.type_name)
-        made.attributes = pattern.attributes
-        return made
-    return Dict()
+    return pattern.emptied() if isinstance(pattern, Dict) else Dict()
+
+
+def containers(root: Node) -> Iterator[Node]:
+    """Every container of a tree once, wholes before parts."""
+    pending, seen = [root], set[int]()
+    while pending:
+        node = pending.pop()
+        if is_container(node) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            pending.extend(child for _, child in reversed(children(node)))
 
 
 def is_plain(node: Node, most: int = DEFAULT_LIMITS.visits_at_least) -> bool:
