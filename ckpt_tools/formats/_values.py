@@ -86,14 +86,21 @@ def reason_lost(node: Node) -> str | None:
     return None
 
 
-def flatten(root: Node, places: Collection[type], holds: Callable[[DType], bool] = lambda dtype: True) -> Flat:
+def flatten(
+    root: Node,
+    places: Collection[type],
+    holds: Callable[[DType], bool] = lambda dtype: True,
+    *,
+    tells_aliases: bool = True,
+) -> Flat:
     """Take a tree apart for a format that has places for values of the types ``places``.
 
-    Tensors of a type that the format has no word for (``holds`` says no) get their type told in the outline. Every leaf
-    must be a tensor or something :func:`reason_lost` has nothing against. WriteRefused when names collide.
+    Tensors of a type that the format has no word for (``holds`` says no) get their type told in the outline, and second
+    names unless the format tells those itself. Every leaf must be a tensor or something :func:`reason_lost` has nothing
+    against. WriteRefused when names collide.
     """
     flat = Flat()
-    outline = _Outliner(flat, places, holds).outline(root)
+    outline = _Outliner(flat, places, holds, tells_aliases=tells_aliases).outline(root)
     refuse_collisions((name, plain_name(key)) for name, key in flat.keys)
     if not isinstance(root, dict) or any(node != "t" or type(key) is not str for key, node in outline["dict"]):
         flat.outline = json.dumps({"version": _VERSION, "root": outline}, separators=(",", ":"))
@@ -106,8 +113,11 @@ def second_name(tensor: Tensor, name: str | int) -> str | None:
 
 
 class _Outliner:
-    def __init__(self, flat: Flat, places: Collection[type], holds: Callable[[DType], bool]) -> None:
+    def __init__(
+        self, flat: Flat, places: Collection[type], holds: Callable[[DType], bool], *, tells_aliases: bool
+    ) -> None:
         self._flat = flat
+        self._tells_aliases = tells_aliases
         self._places = places
         self._holds = holds
 
@@ -135,7 +145,7 @@ class _Outliner:
                 told["class"] = kind
             attributes = getattr(node, "attributes", None)
             if attributes is not None and is_plain(attributes):
-                told["attributes"] = _Outliner(self._flat, (), self._holds).outline(attributes)
+                told["attributes"] = _Outliner(self._flat, (), self._holds, tells_aliases=False).outline(attributes)
             return [(part, child, slot) for (part, child), slot in zip(children(node), pairs)], told
         elements: list[Any] = []
         name = node.type_name if isinstance(node, SetNode) else "tuple" if isinstance(node, tuple) else "list"
@@ -144,7 +154,7 @@ class _Outliner:
     def _key(self, key: Any) -> Any:
         if type(key) is str or type(key) is int:
             return key
-        return _Outliner(self._flat, (), self._holds).outline(key)
+        return _Outliner(self._flat, (), self._holds, tells_aliases=False).outline(key)
 
     def _leaf(self, key: Key, node: Node) -> Any:
         name = flat_name(key)
@@ -152,7 +162,7 @@ class _Outliner:
             self._flat.tensors.append((name, node))
             self._flat.keys.append((name, key))
             letter = "a" if isinstance(node, NumpyArray) else "t"
-            alias = second_name(node, key[-1] if key else "")
+            alias = second_name(node, key[-1] if key else "") if self._tells_aliases else None
             if not self._holds(node.info.dtype):
                 return {letter: alias, "dtype": node.info.dtype.name}
             return letter if alias is None else {letter: alias}

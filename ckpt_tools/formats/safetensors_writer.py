@@ -16,6 +16,7 @@ from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor,
 from ckpt_tools.core.tree import Dict, Node
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
+from ckpt_tools.formats._metadata_values import text_of
 from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, METADATA, Entry, check
 from ckpt_tools.formats._shard_index_writer import index_file, shard_path
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions, shards
@@ -43,7 +44,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     """The file of a tree, or shards of at most the size asked for and their index."""
     root, own = _metadata_of(root)
     flat = _values.flatten(root, (int, float, bool, str))
-    texts = {name: _text(value) for name, value in flat.values}
+    texts = {name: text_of(value) for name, value in flat.values}
     if flat.outline is not None:
         texts[_values.OUTLINE] = flat.outline
     refuse_collisions([(name, name) for name in (*texts, *own)])
@@ -63,10 +64,6 @@ def _metadata_of(root: Node) -> tuple[Node, dict[str, str]]:
         return root, {}
     rest = Dict(((key, node) for key, node in root.items() if key != METADATA), type_name=root.type_name)
     return rest, dict(held)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _file(tensors: Sequence[tuple[str, Tensor]], metadata: Mapping[str, str], path: Path) -> PlannedFile:

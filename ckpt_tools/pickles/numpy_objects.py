@@ -16,7 +16,7 @@ from typing import Any
 from ckpt_tools.core.dtypes import BY_NAME, DType, composed
 from ckpt_tools.core.extents import Extent, MemoryExtent
 from ckpt_tools.core.limits import DEFAULT_LIMITS
-from ckpt_tools.core.tensors import NumpyArray, Storage, StridedTensor, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.tensors import NumpyArray, Storage, Tensor, TensorInfo, row_major_strides
 from ckpt_tools.core.tree import Dict, NumpyScalar, Opaque
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.pickles.machine import Constructor, Machine
@@ -356,7 +356,7 @@ def _from_buffer(args: Any) -> Any:
             raise CorruptFile(f"an array of {len(shape)} dimensions whose axes are {list(axes)}")
         info, strides = TensorInfo(kind.dtype, tuple(shape[axis] for axis in axes)), row_major_strides(shape)
         storage = Storage(payload_extent(buffer, info.nbytes), byteorder="big" if kind.big else "little")
-        return StridedTensor(info, storage, 0, tuple(strides[axis] for axis in axes))
+        return NumpyArray(info, storage, 0, tuple(strides[axis] for axis in axes))
     return array(kind, shape, buffer, fortran=order == "F")
 
 
