@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from ckpt_tools.formats._protobuf import fields, number, submessage, text
 from ckpt_tools.formats._protobuf_writer import bytes_field, number_field
 
-#: The key under which the graph itself is stored, as a scalar string.
-GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 ATTRIBUTES = "/.ATTRIBUTES/"
 _SLOT = "/.OPTIMIZER_SLOT/"
 _ESCAPE = re.compile(r"\.([.S])")

@@ -11,7 +11,7 @@ A plan knows every file, its size and its tensors; writing it is one pass over t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -76,13 +76,14 @@ class PlannedFile:
 class WritePlan:
     """What will be written: the files, the last of them the one through which the others are found.
 
-    ``names`` is what each tensor is called in the target, by the identity of the tensor in the tree; ``obsolete`` are
-    files of an older checkpoint of that name that must go with it.
+    ``obsolete`` are files of an older checkpoint of that name that must go with it. ``remade`` names tensors of the tree
+    that the writer makes anew, because they describe the others.
     """
 
     files: Sequence[PlannedFile]
     notes: list[str] = field(default_factory=list)
     obsolete: Sequence[Path] = ()
+    remade: Collection[str] = ()
 
     @property
     def nbytes(self) -> int:

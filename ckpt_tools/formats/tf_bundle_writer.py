@@ -22,7 +22,8 @@ from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor,
 from ckpt_tools.core.tree import Dict, Node, Scalar
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
-from ckpt_tools.formats._object_graph_writer import GRAPH_KEY, cut_down, graph_of, is_object_path, keys_of
+from ckpt_tools.formats._object_graph import GRAPH_KEY
+from ckpt_tools.formats._object_graph_writer import cut_down, graph_of, is_object_path, keys_of
 from ckpt_tools.formats._protobuf_writer import bytes_field, fixed32_field, number_field, varint
 from ckpt_tools.formats._sorted_table_writer import table
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions
@@ -86,7 +87,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     index = PlannedFile(
         prefix.with_name(f"{prefix.name}.index"), len(_index(runs, {})), partial(_write_index, runs, crcs)
     )
-    return WritePlan([*files, index], obsolete=_other_shards(prefix, [file.path for file in files]))
+    return WritePlan([*files, index], obsolete=_other_shards(prefix, [file.path for file in files]), remade=(GRAPH_KEY,))
 
 
 def _graph_of(root: Node) -> tuple[Node, bytes | None]:

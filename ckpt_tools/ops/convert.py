@@ -245,8 +245,12 @@ def _weights(
     nodes = {keys[step.leaf.key]: step for step in steps}
     kept: list[_Step] = []
     left_out: Counter[str] = Counter()
+    own = _BOOKKEEPING.get(source.format)
     for step in steps:
         key = keys[step.leaf.key]
+        if key[:1] == (own,):  # still here, so the target has a place for it
+            kept.append(step)
+            continue
         role = roles.get(key, Role.WEIGHT) if step.is_tensor else None
         if role is Role.COUNTER and keeps_counters and str(key[-1]).endswith(_MODULE_COUNTERS):
             role = Role.WEIGHT
