@@ -48,7 +48,9 @@ _LISTED_IN_ERROR = 8
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A file, directory or TensorFlow prefix.")],
     destination: Annotated[str, typer.Argument(metavar="DST", help="A file or prefix; a directory needs --to.")],
-    to: Annotated[str | None, typer.Option("--to", metavar="FORMAT", help="Format to write, whatever DST is called.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help="Format to write, whatever DST is called.")
+    ] = None,
     root: options.Root = None,
     match: options.Match = [],
     exclude: options.Exclude = [],
@@ -59,23 +61,35 @@ def convert(
         bool, typer.Option("--averages", help="Weights only, moving averages in place of those that have one.")
     ] = False,
     strip_prefix: Annotated[
-        list[str], typer.Option("--strip-prefix", metavar="PREFIX", help="Take PREFIX off the names that begin with it.")
+        list[str],
+        typer.Option("--strip-prefix", metavar="PREFIX", help="Take PREFIX off the names that begin with it."),
     ] = [],
     map_file: Annotated[
-        Path | None, typer.Option("--map", metavar="FILE", help="Rename by the rules of a TOML file (`ckpt diff --write-map`).")
+        Path | None,
+        typer.Option("--map", metavar="FILE", help="Rename by the rules of a TOML file (`ckpt diff --write-map`)."),
     ] = None,
     rename: Annotated[
         list[str],
-        typer.Option("--rename", metavar="OLD=NEW", help="Rename by one rule, after --map: 'net.{rest:any}={rest}'; no NEW drops."),
+        typer.Option(
+            "--rename",
+            metavar="OLD=NEW",
+            help="Rename by one rule, after --map: 'net.{rest:any}={rest}'; no NEW drops.",
+        ),
     ] = [],
     dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="NAME", help="Floating tensors become this: bfloat16, float16, float32, …")
+        str | None,
+        typer.Option("--dtype", metavar="NAME", help="Floating tensors become this: bfloat16, float16, float32, …"),
     ] = None,
     max_shard_size: Annotated[
-        str | None, typer.Option("--max-shard-size", metavar="SIZE", help="Several files and an index, each up to 5GB, say.")
+        str | None,
+        typer.Option("--max-shard-size", metavar="SIZE", help="Several files and an index, each up to 5GB, say."),
     ] = None,
-    legacy: Annotated[bool, typer.Option("--legacy", help="PyTorch's stream from before 1.6 instead of a zip.")] = False,
-    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Go on without what the target cannot hold.")] = False,
+    legacy: Annotated[
+        bool, typer.Option("--legacy", help="PyTorch's stream from before 1.6 instead of a zip.")
+    ] = False,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Go on without what the target cannot hold.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not read the result back and compare it.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show the plan and write nothing.")] = False,
@@ -94,7 +108,9 @@ def convert(
 
     out = Output(as_json=as_json, color=color, quiet=quiet)
     path = Path(destination)
-    row, path = writers.choose(path, _format(to, legacy=legacy), is_directory=destination.endswith("/") or path.is_dir())
+    row, path = writers.choose(
+        path, _format(to, legacy=legacy), is_directory=destination.endswith("/") or path.is_dir()
+    )
     wishes = conversions.Wishes(
         row.name,
         root=root,
@@ -203,5 +219,12 @@ def _show_moves(out: Output, conversion: Conversion) -> None:
         return
     from ckpt_tools.cli.render import Column, draw_table
 
-    columns = [Column("from"), Column("to"), Column("transform"), Column("dtype"), Column("shape"), Column("bytes", right=True)]
+    columns = [
+        Column("from"),
+        Column("to"),
+        Column("transform"),
+        Column("dtype"),
+        Column("shape"),
+        Column("bytes", right=True),
+    ]
     draw_table(out.console(), columns, rows)

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 #: The floating types that can be asked for, and the short words for some of them.
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-_SHORT = {"fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16"}
+_SHORT = {
+    "fp64": "float64",
+    "double": "float64",
+    "fp32": "float32",
+    "float": "float32",
+    "fp16": "float16",
+    "half": "float16",
+}
 _SHORT["bf16"] = "bfloat16"
 #: Types that ml_dtypes reaches from float64 only through float32, rounding twice.
 _BEHIND_FLOAT32 = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -52,7 +59,11 @@ class CastTensor(Tensor):
             # a wider type makes chunks longer: the limit is for what is handed out
             for chunk in self.base.chunks(max(limit * source.itemsize // max(target.itemsize, source.itemsize), 8)):
                 values = numpy.frombuffer(chunk, source)
-                cast = _rounded_to_odd(values) if source.itemsize == 8 and self.info.dtype.name in _BEHIND_FLOAT32 else values
+                cast = (
+                    _rounded_to_odd(values)
+                    if source.itemsize == 8 and self.info.dtype.name in _BEHIND_FLOAT32
+                    else values
+                )
                 cast = cast.astype(target)
                 finite = numpy.isfinite(cast)
                 if not finite.all():
@@ -74,4 +85,5 @@ def _rounded_to_odd(values: numpy.ndarray) -> numpy.ndarray:
     too_far = inexact & (numpy.abs(nearest.astype("<f8")) > numpy.abs(values))
     bits[too_far] -= 1
     bits[inexact] |= 1
-    return bits.view("<f4")
+    rounded: numpy.ndarray = bits.view("<f4")
+    return rounded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.tensors import Tensor
@@ -47,11 +48,12 @@ def _value_of(text: str, kind: type) -> Scalar:
     if kind is str:
         return text
     try:
-        value = json.loads(text)
+        value: Any = json.loads(text)
     except ValueError:
         value = None
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
         raise CorruptFile(f"{text!r:.40} in the place of a value of type {kind.__name__}")
-    return value  # type: ignore[no-any-return]
+    checked: Scalar = value
+    return checked

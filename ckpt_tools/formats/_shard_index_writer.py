@@ -39,7 +39,9 @@ def index_file(
 
 def state_dict_runs(root: Node, request: Request) -> list[list[tuple[str, Tensor]]]:
     """The tensors of a flat state dict in runs of the size asked for. WriteRefused when the tree is no state dict."""
-    if not isinstance(root, dict) or not all(type(key) is str and isinstance(node, Tensor) for key, node in root.items()):
+    if not isinstance(root, dict) or not all(
+        type(key) is str and isinstance(node, Tensor) for key, node in root.items()
+    ):
         raise WriteRefused(
             "only a flat state dict can be cut into shards, and this tree is nested or holds values",
             where=str(request.path),

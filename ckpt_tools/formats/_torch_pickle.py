@@ -93,6 +93,11 @@ def reason_lost(node: Node) -> str | None:
     return _values.reason_lost(node)
 
 
+def has_storage_class(dtype: DType) -> bool:
+    """Whether torch has a storage class for elements of this type; those of others are kept in untyped storages."""
+    return dtype.name in _CLASS_NAMES
+
+
 def _reason_tensor_lost(tensor: Tensor) -> str | None:
     dtype = tensor.info.dtype
     if isinstance(tensor, StringTensor):
@@ -293,14 +298,17 @@ class _Emitter:
             storage.index = len(self._storages)
             self._storages.append(storage.values)
         key, count = str(storage.index), storage.values.info.nbytes // width
-        return b"".join(
-            (b"(", _STORAGE, cls, text_opcode(key), _CPU, integer_opcode(count), self._end, b"Q")
-        )
+        return b"".join((b"(", _STORAGE, cls, text_opcode(key), _CPU, integer_opcode(count), self._end, b"Q"))
 
     def _meta(self, tensor: AbsentTensor) -> None:
         dtype, shape = tensor.info
         self._code(global_opcode("torch._utils", "_rebuild_meta_tensor_no_storage") + b"(")
-        self._code(global_opcode("torch", dtype.torch or "") + integers_opcode(shape) + integers_opcode(row_major_strides(shape)) + b"\x89tR")
+        self._code(
+            global_opcode("torch", dtype.torch or "")
+            + integers_opcode(shape)
+            + integers_opcode(row_major_strides(shape))
+            + b"\x89tR"
+        )
 
     def _composite(self, tensor: CompositeTensor) -> None:
         if tensor.scheme in _SPARSE:
@@ -315,7 +323,9 @@ class _Emitter:
 
     def _sparse(self, tensor: CompositeTensor) -> None:
         self._code(global_opcode("torch._utils", "_rebuild_sparse_tensor") + b"(")
-        self._code(global_opcode("torch.serialization", "_get_layout") + text_opcode(f"torch.{tensor.scheme}") + b"\x85R(")
+        self._code(
+            global_opcode("torch.serialization", "_get_layout") + text_opcode(f"torch.{tensor.scheme}") + b"\x85R("
+        )
         for name in _SPARSE[tensor.scheme]:
             self._dense(tensor.parts[name])
         self._code(integers_opcode(tensor.info.shape))
@@ -333,9 +343,8 @@ class _Emitter:
         if tensor.scheme == "per_tensor_affine":
             parameters: Any = (tensor.details["scale"], tensor.details["zero_point"])
         else:
-            parameters = tuple(
-                tensor.parts[n] if n in tensor.parts else tensor.details[n] for n in ("scales", "zero_points")
-            ) + (tensor.details["axis"],)
+            found = {**tensor.details, **tensor.parts}
+            parameters = tuple(found[name] for name in ("scales", "zero_points", "axis"))
         for parameter in parameters:
             if isinstance(parameter, Tensor):
                 self._dense(parameter)
@@ -352,4 +361,3 @@ def _plain(value: Any) -> bytes:
 
 
 _STORAGE, _CPU = text_opcode("storage"), text_opcode("cpu")
-

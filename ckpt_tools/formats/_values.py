@@ -292,7 +292,11 @@ class _Builder:
         for pair in _listed(told["dict"]):
             if not isinstance(pair, list) or len(pair) != 2:
                 raise CorruptFile("an outline with a mapping that is not made of pairs")
-            stored = pair[0] if type(pair[0]) in (str, int) else _hashable(_Builder({}, self._value).build(pair[0], level + 1))
+            stored = (
+                pair[0]
+                if type(pair[0]) in (str, int)
+                else _hashable(_Builder({}, self._value).build(pair[0], level + 1))
+            )
             if stored in made:
                 raise CorruptFile(f"an outline with the key {part_of(stored)!r} twice")
             made[stored] = self.build(pair[1], level + 1, (*key, part_of(stored)))
@@ -357,7 +361,9 @@ def _listed(held: Any) -> Sequence[Any]:
 
 
 def _hashable(key: Node) -> Any:
-    if isinstance(key, (Dict, list)) or (isinstance(key, tuple) and any(isinstance(k, (Dict, list, tuple)) for k in key)):
+    if isinstance(key, (Dict, list)) or (
+        isinstance(key, tuple) and any(isinstance(k, (Dict, list, tuple)) for k in key)
+    ):
         raise CorruptFile("an outline with a container as a key")
     return key
 

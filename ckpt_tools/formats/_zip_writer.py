@@ -69,7 +69,23 @@ class PlannedMember:
             extra = struct.pack("<2H", 1, len(extra)) + extra
         return (
             _CENTRAL.pack(
-                b"PK\x01\x02", 0, 0, self.flags, 0, 0, 0, crc, size, size, len(self.name), len(extra), 0, 0, 0, 0, offset
+                b"PK\x01\x02",
+                0,
+                0,
+                self.flags,
+                0,
+                0,
+                0,
+                crc,
+                size,
+                size,
+                len(self.name),
+                len(extra),
+                0,
+                0,
+                0,
+                0,
+                offset,
             )
             + self.name
             + extra

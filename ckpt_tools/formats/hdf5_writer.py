@@ -89,13 +89,13 @@ def plan(root: Node, request: Request) -> WritePlan:
                 for name, tensor in flat.tensors:
                     if tensor.info.dtype.name == "bfloat16":
                         file["/".join(paths[name])].attrs["dtype"] = "bfloat16"
-                for path, name in names.items():
-                    file["/".join(path)].attrs["name"] = name
-                for path, attribute, value in attributes.found:
-                    if path in file:
-                        file[path].attrs[attribute] = value
-                for path, (attribute, texts) in lists.items():
-                    _write_name_list(file["/".join(path) or "/"], attribute, texts)
+                for group, name in names.items():
+                    file["/".join(group)].attrs["name"] = name
+                for holder, attribute, value in attributes.found:
+                    if holder in file:
+                        file[holder].attrs[attribute] = value
+                for group, (attribute, texts) in lists.items():
+                    _write_name_list(file["/".join(group) or "/"], attribute, texts)
             with output.temporary.open("r+b") as opened:
                 for name, tensor in flat.tensors:
                     if tensor.nbytes:
@@ -195,7 +195,9 @@ def _groups_tell_all(root: Node, attributes: _Attributes) -> bool:
             return False
         if not node and node is not root:  # Keras makes empty groups, and the reader passes over them
             return False
-    return all(_holds(node.info.dtype) and _MARK not in str(key[-1]) for key, node in walk(root) if isinstance(node, Tensor))
+    return all(
+        _holds(node.info.dtype) and _MARK not in str(key[-1]) for key, node in walk(root) if isinstance(node, Tensor)
+    )
 
 
 def _aliases_follow(
@@ -205,7 +207,12 @@ def _aliases_follow(
     names: Mapping[tuple[str, ...], str],
 ) -> bool:
     """Whether the second names are those that the reader will find by itself."""
-    listed = {(*path, *text.split("/")): text for path, (kind, texts) in lists.items() if kind == "weight_names" for text in texts}
+    listed = {
+        (*path, *text.split("/")): text
+        for path, (kind, texts) in lists.items()
+        if kind == "weight_names"
+        for text in texts
+    }
     for name, tensor in tensors:
         path = paths[name]
         if path[:-1] not in names and tensor.alias != listed.get(path):

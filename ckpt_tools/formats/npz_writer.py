@@ -88,7 +88,7 @@ def _description(dtype: DType) -> object:
 def _header(descr: object, shape: tuple[int, ...]) -> bytes:
     """Magic, version, length and the literal, padded so that the elements begin at a multiple of the alignment."""
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
-    version, length = ((1, "<H") if len(text) < 60_000 else (3, "<I"))
+    version, length = (1, "<H") if len(text) < 60_000 else (3, "<I")
     fixed = len(MAGIC) + 2 + struct.calcsize(length)
     text += b" " * (-(fixed + len(text) + 1) % ALIGNMENT) + b"\n"
     return MAGIC + bytes([version, 0]) + struct.pack(length, len(text)) + text

@@ -82,7 +82,9 @@ def _reason_lost(node: Node) -> str | None:
         name = node.info.dtype.name
         if name in _TENSOR_CODES:
             return None
-        return f"of dtype {name}, " + (f"which Paddle would read as {_MISREAD[name]}" if name in _MISREAD else "which Paddle does not have")
+        return f"of dtype {name}, " + (
+            f"which Paddle would read as {_MISREAD[name]}" if name in _MISREAD else "which Paddle does not have"
+        )
     if isinstance(node, NumpyScalar):
         known = _code(node.dtype, _ARRAY_CODES) and not isinstance(node.value, bytes)
         return None if known else f"a numpy scalar of type {node.dtype}"

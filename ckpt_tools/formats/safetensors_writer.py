@@ -86,7 +86,8 @@ def _file(tensors: Sequence[tuple[str, Tensor]], metadata: Mapping[str, str], pa
     text += b" " * (-(LENGTH_NBYTES + len(text)) % _HEADER_ALIGNMENT)
     if len(text) > DEFAULT_LIMITS.header_nbytes:
         raise WriteRefused(
-            f"the header would have {len(text)} bytes, the format allows {DEFAULT_LIMITS.header_nbytes}", where=str(path)
+            f"the header would have {len(text)} bytes, the format allows {DEFAULT_LIMITS.header_nbytes}",
+            where=str(path),
         )
 
     def write(output: Output, feed: Feed) -> None:

@@ -87,7 +87,9 @@ def plan(root: Node, request: Request) -> WritePlan:
     index = PlannedFile(
         prefix.with_name(f"{prefix.name}.index"), len(_index(runs, {})), partial(_write_index, runs, crcs)
     )
-    return WritePlan([*files, index], obsolete=_other_shards(prefix, [file.path for file in files]), remade=(GRAPH_KEY,))
+    return WritePlan(
+        [*files, index], obsolete=_other_shards(prefix, [file.path for file in files]), remade=(GRAPH_KEY,)
+    )
 
 
 def _graph_of(root: Node) -> tuple[Node, bytes | None]:
@@ -224,5 +226,3 @@ def _other_shards(prefix: Path, planned: Sequence[Path]) -> list[Path]:
     pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-\d{5}", re.DOTALL)
     taken = {path.name for path in planned}
     return sorted(p for p in prefix.parent.iterdir() if pattern.fullmatch(p.name) and p.name not in taken)
-
-

@@ -77,5 +77,3 @@ def _identity(names: list[str], pickle: bytes) -> bytes:
     """The serialization id: two numbers of twenty digits, of the names and of the content. torch reads any."""
     digests = hashlib.sha256("\n".join(names).encode()).digest(), hashlib.sha256(pickle).digest()
     return "".join(f"{int.from_bytes(digest[:8], 'little'):020d}" for digest in digests).encode("ascii")
-
-

@@ -166,13 +166,17 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     as_it_is = len(steps) == len(every) and all(step.leaf is was.leaf for step, was in zip(steps, every))
     modules = [node for node in containers(below) if isinstance(node, ModuleState)]
     root = below if as_it_is and not modules else blueprint.assemble(step.leaf for step in steps)
-    notes += [f"the shell of the module {name} is dropped, its state stays" for name in _unique(m.type_name for m in modules)]
+    notes += [
+        f"the shell of the module {name} is dropped, its state stays" for name in _unique(m.type_name for m in modules)
+    ]
     notes += _remarks(root, row.target)
     notes += _sharing_notes(steps, row.target)
     notes += _family_note(source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [
-        Move(step.name, plain_name(step.leaf.key) or UNNAMED, step.described, step.leaf.node) for step in steps if step.is_tensor
+        Move(step.name, plain_name(step.leaf.key) or UNNAMED, step.described, step.leaf.node)
+        for step in steps
+        if step.is_tensor
     ]
     conversion = Conversion(
         source=source,
@@ -281,7 +285,9 @@ def _averages(source: Checkpoint, roles: dict[Key, Role]) -> dict[Key, Key]:
             alike = [weight for weight in alike if _common_end(weight, key) == longest]
             of = alike[0] if len(alike) == 1 else None
         if of is None:
-            raise WriteRefused(f"which weight {plain_name(key)} is the average of cannot be told", where=source.location.shown)
+            raise WriteRefused(
+                f"which weight {plain_name(key)} is the average of cannot be told", where=source.location.shown
+            )
         found[of] = key
     return found
 
@@ -296,9 +302,7 @@ def _common_end(one: Key, other: Key) -> int:
 # -- rename and transform --------------------------------------------------------------------------------------------
 
 
-def _renamed(
-    steps: list[_Step], stages: Sequence[Sequence[Rule]], dropped: list[str], notes: list[str]
-) -> list[_Step]:
+def _renamed(steps: list[_Step], stages: Sequence[Sequence[Rule]], dropped: list[str], notes: list[str]) -> list[_Step]:
     """Leaves under the names that the rules give them. WriteRefused when names collide or expectations are broken."""
     if not any(stages):
         return steps
@@ -479,7 +483,9 @@ def _sharing_notes(steps: list[_Step], target: Target) -> list[str]:
     tied = [found for found in names.values() if len(found) > 1]
     if tied and not target.keeps_sharing:
         shown = "; ".join(" = ".join(found) for found in tied[:_SHOWN_NAMES])
-        notes.append(f"sharing not preserved, equal copies are written: {shown}" + (" …" if len(tied) > _SHOWN_NAMES else ""))
+        notes.append(
+            f"sharing not preserved, equal copies are written: {shown}" + (" …" if len(tied) > _SHOWN_NAMES else "")
+        )
     if compacted:
         notes.append(f"{compacted} tensors are views of larger storages: only what tensors look at is written")
     return notes
@@ -489,7 +495,9 @@ def _family_note(source: str, target: str) -> list[str]:
     families = FAMILY_BY_FORMAT.get(source), FAMILY_BY_FORMAT.get(target)
     if None in families or families[0] == families[1]:
         return []
-    return [f"from {families[0]} to {families[1]}: names and layouts are copied as they are, no layout rule was applied"]
+    return [
+        f"from {families[0]} to {families[1]}: names and layouts are copied as they are, no layout rule was applied"
+    ]
 
 
 def _unique(items: Iterable[str]) -> list[str]:

@@ -185,7 +185,9 @@ def _compare(conversion: Conversion, path: os.PathLike[str], feed: _Feed, progre
         raise _differs(conversion, f"it cannot be read: {error.message}") from error
 
 
-def _compare_trees(conversion: Conversion, back: Checkpoint, nests: bool, feed: _Feed, progress: Progress | None) -> None:
+def _compare_trees(
+    conversion: Conversion, back: Checkpoint, nests: bool, feed: _Feed, progress: Progress | None
+) -> None:
     def named(root: Node) -> dict[Any, Node]:
         leaves = ((leaf.key, leaf.node) for leaf in Blueprint(root, conversion.source.limits).leaves())
         return {key if nests else flat_name(key): node for key, node in leaves}

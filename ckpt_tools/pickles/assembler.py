@@ -31,9 +31,7 @@ class Assembler(Generic[P]):
     ``kinds`` are the classes of mappings that are written as such; all others become plain dicts.
     """
 
-    def __init__(
-        self, protocol: int, leaf: Callable[[Assembler[P], Any], None], kinds: Collection[str] = ()
-    ) -> None:
+    def __init__(self, protocol: int, leaf: Callable[[Assembler[P], Any], None], kinds: Collection[str] = ()) -> None:
         self.protocol = protocol
         self._leaf = leaf
         self._kinds = kinds
@@ -160,7 +158,12 @@ class Assembler(Generic[P]):
         flat = [item for pair in node.items() for item in pair]
         yield from self._batches(flat, b"u")
         attributes = node.attributes if isinstance(node, Dict) else None
-        if kind in self._kinds and kind == "collections.OrderedDict" and isinstance(attributes, dict) and is_plain(attributes):
+        if (
+            kind in self._kinds
+            and kind == "collections.OrderedDict"
+            and isinstance(attributes, dict)
+            and is_plain(attributes)
+        ):
             yield attributes
             self._code.append(b"b")
 
