@@ -51,9 +51,6 @@ def _value_of(text: str, kind: type) -> Scalar:
         value: Any = json.loads(text)
     except ValueError:
         value = None
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise CorruptFile(f"{text!r:.40} in the place of a value of type {kind.__name__}")
-    checked: Scalar = value
-    return checked
+    if type(value) is kind and isinstance(value, (bool, int, float)):
+        return value
+    raise CorruptFile(f"{text!r:.40} in the place of a value of type {kind.__name__}")

@@ -43,7 +43,7 @@ from ckpt_tools.core.tree import (
 )
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.formats._writing import refuse_collisions
-from ckpt_tools.pickles.nodes import Blob, Global, LongText, PersistentId, TextBlob
+from ckpt_tools.pickles.nodes import Blob, Global, LongText, TextBlob
 
 #: The name under which the outline is stored, in every flat format.
 OUTLINE = "ckpt.tree"
@@ -77,8 +77,8 @@ def reason_lost(node: Node) -> str | None:
     """Why the outline cannot hold a value; None when it can."""
     if isinstance(node, Cycle):
         return "a container that contains itself"
-    if isinstance(node, (Opaque, PersistentId)):
-        return f"an object of class {getattr(node, 'type_name', 'unknown')}"
+    if isinstance(node, Opaque):
+        return f"an object of class {node.type_name}"
     if isinstance(node, Global):
         return f"the name {node.path}, which stands for an object"
     if isinstance(node, NumpyScalar) and node.dtype.name not in BY_NAME:

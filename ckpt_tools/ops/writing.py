@@ -24,7 +24,7 @@ from ckpt_tools.core.tensors import (
 )
 from ckpt_tools.core.tree import Node, NumpyScalar, Opaque
 from ckpt_tools.errors import CorruptFile, UnreadableInput, WriteRefused, damage
-from ckpt_tools.formats import format_named, open_location
+from ckpt_tools.formats import detect, format_named, open_location
 from ckpt_tools.formats._values import flat_name, read_value
 from ckpt_tools.formats.writers import writer_named
 from ckpt_tools.ops.convert import Conversion
@@ -179,7 +179,10 @@ def _compare(conversion: Conversion, path: os.PathLike[str], feed: _Feed, progre
     """WriteRefused unless what is read back is what was planned: every tensor by digest, every value."""
     nests = writer_named(conversion.writer).target.nests
     try:
-        with open_location(locate(path), format_named(conversion.writer)) as back:
+        location = locate(path)
+        # a set of shards has the format of its parts, and a row of its own
+        row = format_named(conversion.writer) if len(conversion.write_plan.files) == 1 else detect(location)
+        with open_location(location, row) as back:
             _compare_trees(conversion, back, nests, feed, progress)
     except UnreadableInput as error:
         raise _differs(conversion, f"it cannot be read: {error.message}") from error
