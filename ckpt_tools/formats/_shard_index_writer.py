@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,3 +49,19 @@ def state_dict_runs(root: Node, request: Request) -> list[list[tuple[str, Tensor
             hint="--root KEY takes one state dict out of it, --match '*.weight' only tensors",
         )
     return shards(list(root.items()), request.max_shard_nbytes)
+
+
+def other_files(path: Path, planned: Sequence[PlannedFile] = ()) -> list[Path]:
+    """Files of an older checkpoint called ``path``, in one piece or in shards, that are not among those ``planned``.
+
+    The index stands first: without it the shards are nobody's.
+    """
+    if not path.parent.is_dir():
+        return []
+    taken = {file.path for file in planned} or {path}
+    pattern = re.compile(rf"{re.escape(path.stem)}-\d{{5}}-of-\d{{5}}{re.escape(path.suffix)}", re.DOTALL)
+    older = sorted(file for file in path.parent.iterdir() if pattern.fullmatch(file.name))
+    index = index_path(path)
+    if not index.exists():
+        older = []  # shards without an index may be anybody's
+    return [file for file in (index, path, *older) if file not in taken and file.exists()]

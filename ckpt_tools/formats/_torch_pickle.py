@@ -73,10 +73,11 @@ class PlannedStorage:
 
 
 class Pickled(NamedTuple):
-    """A tree as a pickle, and the values of its storages in the order of their numbers."""
+    """A tree as a pickle, the values of its storages in the order of their numbers, and what is to be said about it."""
 
     pickle: bytes
     storages: list[Tensor]
+    notes: list[str]
 
 
 def reason_lost(node: Node) -> str | None:
@@ -205,20 +206,38 @@ def _span(tensor: StridedTensor) -> tuple[int, int]:
 
 
 def _shared(group: list[StridedTensor]) -> Iterator[tuple[int, Slot]]:
-    """Slots of views that overlap: one storage for all where torch can say so, else one for each different view."""
-    first = group[0]
+    """Slots of views that overlap: one storage for all where torch can say so and it costs no more than copies would,
+    else one for each different view."""
     different = {_view_of(t): t for t in group}
-    if len(different) > 1 and all(t.info.dtype is first.info.dtype and not t.conj and not t.neg for t in group):
-        width = first.info.dtype.bit_width
+    dtype, width = group[0].info.dtype, group[0].info.dtype.bit_width
+    if len(different) > 1 and all(t.info.dtype is dtype and not t.conj and not t.neg for t in group):
         start = min(_span(t)[0] for t in group) // width
         end = max(_span(t)[1] for t in group) // width
-        whole = PlannedStorage(StridedTensor(TensorInfo(first.info.dtype, (end - start,)), first.storage, start))
-        for tensor in group:
-            yield id(tensor), Slot(whole, tensor.offset - start, tensor.strides or row_major_strides(tensor.info.shape))
-        return
+        if end - start <= sum(t.info.count for t in different.values()):
+            whole = PlannedStorage(StridedTensor(TensorInfo(dtype, (end - start,)), group[0].storage, start))
+            for tensor in group:
+                yield (
+                    id(tensor),
+                    Slot(whole, tensor.offset - start, tensor.strides or row_major_strides(tensor.info.shape)),
+                )
+            return
     slots = {view: _alone(tensor) for view, tensor in different.items()}
     for tensor in group:
         yield id(tensor), slots[_view_of(tensor)]
+
+
+def _copy_notes(root: Node, slots: dict[int, Slot]) -> list[str]:
+    """A note when views that had bytes in common are written apart."""
+    apart = 0
+    views: dict[Storage, list[StridedTensor]] = defaultdict(list)
+    for tensor in _dense_tensors(root):
+        if isinstance(tensor, StridedTensor):
+            views[tensor.storage].append(tensor)
+    for looking in views.values():
+        for group in _overlapping(looking):
+            storages = {id(slots[id(tensor)].storage) for tensor in group}
+            apart += len(storages) if len(storages) > 1 else 0
+    return [f"{apart} views that overlap in places are written as copies of their own"] if apart else []
 
 
 def _view_of(tensor: StridedTensor) -> tuple[Any, ...]:
@@ -249,7 +268,7 @@ def assembled(root: Node, persistent_id_end: bytes = b"t") -> Pickled:
     assembler: Assembler[bytes] = Assembler(2, leaf, _KINDS)
     emit = _Emitter(assembler.code, slots, storages, persistent_id_end)
     assembler.tree(root)
-    return Pickled(b"".join(assembler.parts()), storages)
+    return Pickled(b"".join(assembler.parts()), storages, _copy_notes(root, slots))
 
 
 class _Emitter:

@@ -16,7 +16,7 @@ from typing import Any
 
 import h5py
 
-from ckpt_tools.core.dtypes import DType
+from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import KIB
 from ckpt_tools.core.rebuild import containers
@@ -41,8 +41,11 @@ def _reason_lost(node: Node) -> str | None:
         kind = "string" if isinstance(node, StringTensor) else getattr(node, "scheme", "meta")
         return f"a {kind} tensor, which is not written into HDF5"
     if isinstance(node, Tensor):
-        dtype = node.info.dtype
-        return None if dtype.bit_width and dtype.bit_width % 8 == 0 else f"of dtype {dtype}, which has no whole bytes"
+        dtype, spec = node.info.dtype, node.info.dtype.numpy_spec
+        if dtype.name in BY_NAME:
+            return None if dtype.bit_width % 8 == 0 else f"of dtype {dtype}, which has no whole bytes"
+        plain = isinstance(spec, str) and spec.lstrip("<|")[0] in "SV"
+        return None if plain else f"of dtype {dtype}, which is not written into HDF5"
     return _values.reason_lost(node)
 
 

@@ -18,7 +18,7 @@ from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._metadata_values import text_of
 from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, METADATA, Entry, check
-from ckpt_tools.formats._shard_index_writer import index_file, shard_path
+from ckpt_tools.formats._shard_index_writer import index_file, other_files, shard_path
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions, shards
 
 #: The library's writer pads the header so that the data begin at a multiple of this.
@@ -52,9 +52,11 @@ def plan(root: Node, request: Request) -> WritePlan:
     metadata = {**_FRAMEWORK, **own, **texts}
     runs = shards(flat.tensors, request.max_shard_nbytes)
     if len(runs) == 1:
-        return WritePlan([_file(runs[0], metadata, request.path)])
-    files = [_file(run, _FRAMEWORK, shard_path(request.path, n, len(runs))) for n, run in enumerate(runs, 1)]
-    return WritePlan([*files, index_file(request.path, runs, {**own, **texts})])
+        return WritePlan([_file(runs[0], metadata, request.path)], obsolete=other_files(request.path))
+    own = {**_FRAMEWORK, **own}
+    files = [_file(run, own, shard_path(request.path, n, len(runs))) for n, run in enumerate(runs, 1)]
+    files.append(index_file(request.path, runs, texts))
+    return WritePlan(files, obsolete=other_files(request.path, files))
 
 
 def _metadata_of(root: Node) -> tuple[Node, dict[str, str]]:

@@ -96,7 +96,7 @@ def _outlined(root: Dict, metadata: dict[str, str], where: str) -> tuple[Node, l
     tensors = {key: node for key, node in root.items() if isinstance(node, Tensor)}
     if OUTLINE not in metadata or len(tensors) < len(root) - (METADATA in root):
         return root, []
-    tree, issues = tree_of(tensors, metadata, where)
+    tree, issues = tree_of(tensors, {**root.get(METADATA, {}), **metadata}, where)
     return (root, issues) if issues else (tree, [])
 
 

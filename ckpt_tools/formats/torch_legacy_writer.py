@@ -64,7 +64,7 @@ def plan(root: Node, request: Request) -> WritePlan:
                 output.write(chunk)
 
     nbytes = len(head) + sum(_COUNT_NBYTES + values.info.nbytes for values in storages)
-    return WritePlan([PlannedFile(request.path, nbytes, write)])
+    return WritePlan([PlannedFile(request.path, nbytes, write)], pickled.notes)
 
 
 def _pickle(value: object) -> bytes:

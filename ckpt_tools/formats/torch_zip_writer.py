@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_tools.core.tree import Dict, Node
-from ckpt_tools.formats._shard_index_writer import index_file, shard_path, state_dict_runs
-from ckpt_tools.formats._torch_pickle import assembled, reason_lost, remark
+from ckpt_tools.formats._shard_index_writer import index_file, other_files, shard_path, state_dict_runs
+from ckpt_tools.formats._torch_pickle import Pickled, assembled, reason_lost, remark
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan
 from ckpt_tools.formats._zip_writer import ALIGNMENT, Layout
 
@@ -27,21 +27,19 @@ _FORMAT_VERSION = b"1"
 
 def plan(root: Node, request: Request) -> WritePlan:
     """The archive of a tree; or several and their index, when it is a flat state dict larger than a shard may be."""
-    if request.max_shard_nbytes is None:
-        return WritePlan([_archive(root, request.path)])
-    runs = state_dict_runs(root, request)
-    if len(runs) == 1:
-        return WritePlan([_archive(root, request.path)])
+    runs = [] if request.max_shard_nbytes is None else state_dict_runs(root, request)
+    if len(runs) <= 1:
+        pickled = assembled(root)
+        return WritePlan([_archive(pickled, request.path)], pickled.notes, obsolete=other_files(request.path))
     kind = root.type_name if isinstance(root, Dict) else "dict"
-    files = [
-        _archive(Dict(run, type_name=kind), shard_path(request.path, number, len(runs)))
-        for number, run in enumerate(runs, 1)
-    ]
-    return WritePlan([*files, index_file(request.path, runs)])
+    parts = [assembled(Dict(run, type_name=kind)) for run in runs]
+    files = [_archive(part, shard_path(request.path, n, len(runs))) for n, part in enumerate(parts, 1)]
+    files.append(index_file(request.path, runs))
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    return WritePlan(files, notes, obsolete=other_files(request.path, files))
 
 
-def _archive(root: Node, path: Path) -> PlannedFile:
-    pickled = assembled(root)
+def _archive(pickled: Pickled, path: Path) -> PlannedFile:
     small = [
         ("data.pkl", pickled.pickle),
         (".format_version", _FORMAT_VERSION),

@@ -157,12 +157,12 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     every = _steps(source, blueprint, origin)
     steps = _selected(source, every, origin, wishes, dropped, notes)
     steps = _renamed(steps, wishes.stages, dropped, notes)
-    steps = _transformed(steps, wishes.dtype)
+    steps = _lone_arrays_as_tensors(_transformed(steps, wishes.dtype))
     steps, losses = _kept(steps, row.target, allow_loss=wishes.allow_loss)
-    if not any(step.is_tensor for step in steps) and any(step.is_tensor for step in every) and not losses:
-        raise WriteRefused("nothing is left to be written: no tensor was selected", where=source.location.shown)
+    nothing = not any(step.is_tensor for step in steps) and any(step.is_tensor for step in every)
+    if nothing and (wishes.allow_loss or not losses):
+        raise WriteRefused("no tensor is left to be written", where=source.location.shown)
     _refuse_clashes(steps)
-    steps = _lone_arrays_as_tensors(steps)
     as_it_is = len(steps) == len(every) and all(step.leaf is was.leaf for step, was in zip(steps, every))
     modules = [node for node in containers(below) if isinstance(node, ModuleState)]
     root = below if as_it_is and not modules else blueprint.assemble(step.leaf for step in steps)
@@ -174,7 +174,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     notes += _family_note(source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [
-        Move(step.name, plain_name(step.leaf.key) or UNNAMED, step.described, step.leaf.node)
+        Move(step.name, _target_name(step.leaf.key, row.target), step.described, step.leaf.node)
         for step in steps
         if step.is_tensor
     ]
@@ -192,6 +192,10 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     )
     _refuse_source_as_target(conversion)
     return conversion
+
+
+def _target_name(key: Key, target: Target) -> str:
+    return plain_name(key) if key or target.nests else UNNAMED
 
 
 def _refuse_foreign_calls(source: Checkpoint, *, allow_loss: bool) -> None:
