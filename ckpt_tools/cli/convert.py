@@ -129,7 +129,8 @@ def convert(
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other")
     with open_checkpoint(source, format=format) as checkpoint:
-        out.issues(checkpoint.issues)
+        # what a pickle names is told leaf by leaf, as losses
+        out.issues(issue for issue in checkpoint.issues if not issue.code.startswith("pickle-"))
         conversion = conversions.plan(checkpoint, path, wishes)
         refused = bool(conversion.losses) and not allow_loss and not dry_run
         if not dry_run and not refused:

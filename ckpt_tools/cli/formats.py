@@ -36,7 +36,14 @@ def formats(as_json: options.Json = False, color: options.Color = None) -> None:
         return
     headings = ("format", "read", "write", "suffixes", "recognised by", "extra")
     table = [
-        [row.name, "yes", "yes" if row.name in written else "no", " ".join(row.suffixes), row.recognised_by, row.extra or ""]
+        [
+            row.name,
+            "yes",
+            "yes" if row.name in written else "no",
+            " ".join(row.suffixes),
+            row.recognised_by,
+            row.extra or "",
+        ]
         for row in FORMATS
     ]
     if out.table:

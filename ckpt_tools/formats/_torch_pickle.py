@@ -27,6 +27,7 @@ from ckpt_tools.core.tensors import (
 from ckpt_tools.core.tree import Dict, Node, NumpyScalar, SetNode
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._torch_objects import STORAGE_CLASSES
+from ckpt_tools.formats._writing import kind_of_special
 from ckpt_tools.pickles.assembler import (
     INTEGER_BITS,
     Assembler,
@@ -102,15 +103,15 @@ def has_storage_class(dtype: DType) -> bool:
 def _reason_tensor_lost(tensor: Tensor) -> str | None:
     dtype = tensor.info.dtype
     if isinstance(tensor, StringTensor):
-        return "a string tensor, which torch does not have"
+        return kind_of_special(tensor)
     if isinstance(tensor, AbsentTensor):
-        return None if tensor.meta and dtype.torch else f"{tensor.reason}, of dtype {dtype}"
+        return None if tensor.meta and dtype.torch else f"a meta tensor of dtype {dtype}"
     if isinstance(tensor, CompositeTensor):
         known = tensor.scheme in _SPARSE or tensor.scheme in _QUANTIZED or tensor.scheme == "nested_strided"
         if not known or dtype.name in _PACKED:
             return f"a {tensor.scheme} tensor of dtype {dtype}"
         return next(filter(None, map(_reason_tensor_lost, _dense_parts(tensor))), None)
-    return None if dtype.torch and not dtype.torch.startswith("q") else f"of dtype {dtype}, which torch does not have"
+    return None if dtype.torch and not dtype.torch.startswith("q") else f"of dtype {dtype}"
 
 
 def _dense_parts(tensor: CompositeTensor) -> Iterator[Tensor]:

@@ -26,7 +26,7 @@ from typing import Any
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Key, plain_name
+from ckpt_tools.core.keys import Key, quoted_name
 from ckpt_tools.core.rebuild import is_plain
 from ckpt_tools.core.tensors import NumpyArray, StridedTensor, StringTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import (
@@ -101,7 +101,7 @@ def flatten(
     """
     flat = Flat()
     outline = _Outliner(flat, places, holds, tells_aliases=tells_aliases).outline(root)
-    refuse_collisions((name, plain_name(key)) for name, key in flat.keys)
+    refuse_collisions((name, quoted_name(key)) for name, key in flat.keys)
     if not isinstance(root, dict) or any(node != "t" or type(key) is not str for key, node in outline["dict"]):
         flat.outline = json.dumps({"version": _VERSION, "root": outline}, separators=(",", ":"))
     return flat

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor, Tensor
 from ckpt_tools.core.tree import Node
 from ckpt_tools.errors import WriteRefused
 
@@ -89,6 +89,17 @@ class WritePlan:
     def nbytes(self) -> int:
         """Bytes of all files."""
         return sum(file.nbytes for file in self.files)
+
+
+def kind_of_special(tensor: Tensor) -> str | None:
+    """The words for a tensor that is no dense array of numbers; None for one that is."""
+    if isinstance(tensor, StringTensor):
+        return f"a {tensor.info.dtype} tensor"
+    if isinstance(tensor, CompositeTensor):
+        return f"a {tensor.scheme} tensor"
+    if isinstance(tensor, AbsentTensor):
+        return "a meta tensor"
+    return None
 
 
 def refuse_collisions(names: Iterable[tuple[str, str]]) -> None:

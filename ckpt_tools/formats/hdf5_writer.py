@@ -20,11 +20,20 @@ from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import KIB
 from ckpt_tools.core.rebuild import containers
-from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor, Tensor
+from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, NumpyScalar, walk
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
-from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions
+from ckpt_tools.formats._writing import (
+    Feed,
+    Output,
+    PlannedFile,
+    Request,
+    Target,
+    WritePlan,
+    kind_of_special,
+    refuse_collisions,
+)
 
 _MARK = "@"
 _ORDER = h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED
@@ -37,15 +46,15 @@ _MODEL_WEIGHTS = "model_weights"
 
 
 def _reason_lost(node: Node) -> str | None:
-    if isinstance(node, (StringTensor, CompositeTensor, AbsentTensor)):
-        kind = "string" if isinstance(node, StringTensor) else getattr(node, "scheme", "meta")
-        return f"a {kind} tensor, which is not written into HDF5"
     if isinstance(node, Tensor):
+        special = kind_of_special(node)
+        if special is not None:
+            return special
         dtype, spec = node.info.dtype, node.info.dtype.numpy_spec
         if dtype.name in BY_NAME:
             return None if dtype.bit_width % 8 == 0 else f"of dtype {dtype}, which has no whole bytes"
         plain = isinstance(spec, str) and spec.lstrip("<|")[0] in "SV"
-        return None if plain else f"of dtype {dtype}, which is not written into HDF5"
+        return None if plain else f"of dtype {dtype}"
     return _values.reason_lost(node)
 
 

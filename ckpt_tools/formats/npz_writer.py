@@ -12,20 +12,32 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from ckpt_tools.core.dtypes import DType
-from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor, Tensor
+from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, Scalar
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._npy import MAGIC, SUFFIX
-from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions
+from ckpt_tools.formats._writing import (
+    Feed,
+    Output,
+    PlannedFile,
+    Request,
+    Target,
+    WritePlan,
+    kind_of_special,
+    refuse_collisions,
+)
 from ckpt_tools.formats._zip_writer import ALIGNMENT, Layout
+
+#: With room for the padding.
+_LONGEST_TEXT = 65_000
 
 
 def _reason_lost(node: Node) -> str | None:
-    if isinstance(node, (StringTensor, CompositeTensor, AbsentTensor)):
-        kind = "string" if isinstance(node, StringTensor) else getattr(node, "scheme", "meta")
-        return f"a {kind} tensor, which an archive of arrays cannot hold"
     if isinstance(node, Tensor):
+        special = kind_of_special(node)
+        if special is not None:
+            return special
         dtype = node.info.dtype
         return None if dtype.bit_width and dtype.bit_width % 8 == 0 else f"of dtype {dtype}, which has no whole bytes"
     return _values.reason_lost(node)
@@ -88,7 +100,8 @@ def _description(dtype: DType) -> object:
 def _header(descr: object, shape: tuple[int, ...]) -> bytes:
     """Magic, version, length and the literal, padded so that the elements begin at a multiple of the alignment."""
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
-    version, length = (1, "<H") if len(text) < 60_000 else (3, "<I")
+    # version 1 reads its text as Latin-1 and counts it in 16 bits, version 3 has neither limit
+    version, length = (1, "<H") if text.isascii() and len(text) < _LONGEST_TEXT else (3, "<I")
     fixed = len(MAGIC) + 2 + struct.calcsize(length)
     text += b" " * (-(fixed + len(text) + 1) % ALIGNMENT) + b"\n"
     return MAGIC + bytes([version, 0]) + struct.pack(length, len(text)) + text

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from ckpt_tools.core.dtypes import DType
-from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, NumpyArray, StringTensor, Tensor
+from ckpt_tools.core.tensors import NumpyArray, Tensor
 from ckpt_tools.core.tree import Dict, Node, NumpyScalar, SetNode, walk
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._paddle_objects import NAME_TABLE, SLICE_TABLE
-from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan
+from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, kind_of_special
 from ckpt_tools.pickles.assembler import (
     INTEGER_BITS,
     Assembler,
@@ -73,18 +73,8 @@ _TUPLE = global_opcode("builtins", "tuple")
 
 
 def _reason_lost(node: Node) -> str | None:
-    if isinstance(node, (StringTensor, CompositeTensor, AbsentTensor)):
-        kind = "string" if isinstance(node, StringTensor) else getattr(node, "scheme", "meta")
-        return f"a {kind} tensor, which a pickle of Paddle cannot hold"
-    if isinstance(node, NumpyArray):
-        return None if _code(node.info.dtype, _ARRAY_CODES) else f"an array of {node.info.dtype}"
     if isinstance(node, Tensor):
-        name = node.info.dtype.name
-        if name in _TENSOR_CODES:
-            return None
-        return f"of dtype {name}, " + (
-            f"which Paddle would read as {_MISREAD[name]}" if name in _MISREAD else "which Paddle does not have"
-        )
+        return kind_of_special(node) or _reason_dtype_lost(node)
     if isinstance(node, NumpyScalar):
         known = _code(node.dtype, _ARRAY_CODES) and not isinstance(node.value, bytes)
         return None if known else f"a numpy scalar of type {node.dtype}"
@@ -93,6 +83,17 @@ def _reason_lost(node: Node) -> str | None:
     if isinstance(node, int) and node.bit_length() > INTEGER_BITS:
         return f"an integer of {node.bit_length()} bits"
     return _values.reason_lost(node)
+
+
+def _reason_dtype_lost(tensor: Tensor) -> str | None:
+    dtype = tensor.info.dtype
+    if isinstance(tensor, NumpyArray):
+        return None if _code(dtype, _ARRAY_CODES) else f"an array of {dtype}"
+    if dtype.name in _TENSOR_CODES:
+        return None
+    return f"of dtype {dtype}" + (
+        f", which Paddle would read as {_MISREAD[dtype.name]}" if dtype.name in _MISREAD else ""
+    )
 
 
 def _remark(node: Node) -> str | None:

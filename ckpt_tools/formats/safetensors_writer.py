@@ -12,14 +12,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ckpt_tools.core.limits import DEFAULT_LIMITS
-from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor, Tensor
+from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Dict, Node
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._metadata_values import text_of
 from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, METADATA, Entry, check
 from ckpt_tools.formats._shard_index_writer import index_file, other_files, shard_path
-from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions, shards
+from ckpt_tools.formats._writing import (
+    Feed,
+    Output,
+    PlannedFile,
+    Request,
+    Target,
+    WritePlan,
+    kind_of_special,
+    refuse_collisions,
+    shards,
+)
 
 #: The library's writer pads the header so that the data begin at a multiple of this.
 _HEADER_ALIGNMENT = 8
@@ -28,12 +38,12 @@ _FRAMEWORK = {"format": "pt"}
 
 
 def _reason_lost(node: Node) -> str | None:
-    if isinstance(node, (StringTensor, CompositeTensor, AbsentTensor)):
-        kind = "string" if isinstance(node, StringTensor) else getattr(node, "scheme", "meta")
-        return f"a {kind} tensor, which safetensors cannot hold"
     if isinstance(node, Tensor):
+        special = kind_of_special(node)
+        if special is not None:
+            return special
         dtype = node.info.dtype
-        return None if dtype.safetensors else f"of dtype {dtype}, which safetensors does not have"
+        return None if dtype.safetensors else f"of dtype {dtype}"
     return _values.reason_lost(node)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from ckpt_tools.core.checksum import crc32c, mask
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.keys import printable
-from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, StringTensor, Tensor
+from ckpt_tools.core.tensors import StringTensor, Tensor
 from ckpt_tools.core.tree import Dict, Node, Scalar
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
@@ -26,7 +26,16 @@ from ckpt_tools.formats._object_graph import GRAPH_KEY
 from ckpt_tools.formats._object_graph_writer import cut_down, graph_of, is_object_path, keys_of
 from ckpt_tools.formats._protobuf_writer import bytes_field, fixed32_field, number_field, varint
 from ckpt_tools.formats._sorted_table_writer import table
-from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan, refuse_collisions
+from ckpt_tools.formats._writing import (
+    Feed,
+    Output,
+    PlannedFile,
+    Request,
+    Target,
+    WritePlan,
+    kind_of_special,
+    refuse_collisions,
+)
 
 #: BundleHeaderProto: version with producer 1 (tensorflow/core/public/version.h, TF_CHECKPOINT_VERSION)
 _VERSION_FIELD = bytes_field(3, number_field(1, 1))
@@ -36,10 +45,10 @@ _LARGEST_U32 = 0xFFFFFFFF
 
 
 def _reason_lost(node: Node) -> str | None:
-    if isinstance(node, (CompositeTensor, AbsentTensor)):
-        return f"a {getattr(node, 'scheme', 'meta')} tensor, which TensorFlow's checkpoints cannot hold"
+    if isinstance(node, StringTensor):
+        return None
     if isinstance(node, Tensor):
-        return None if node.info.dtype.tf is not None else f"of dtype {node.info.dtype}, which TensorFlow does not have"
+        return kind_of_special(node) or (None if node.info.dtype.tf is not None else f"of dtype {node.info.dtype}")
     return _values.reason_lost(node)
 
 

@@ -43,6 +43,9 @@ _FOREIGN_CALL = "pickle-foreign-call"
 _BOOKKEEPING = {"safetensors": "__metadata__", "tf-bundle": "_CHECKPOINTABLE_OBJECT_GRAPH"}
 
 
+_FAMILY_TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "TensorFlow"}
+
+
 @dataclass(frozen=True)
 class Wishes:
     """What the user asked for. ``writer`` is a row's name; the rules are applied stage by stage."""
@@ -491,17 +494,17 @@ def _sharing_notes(steps: list[_Step], target: Target) -> list[str]:
             f"sharing not preserved, equal copies are written: {shown}" + (" …" if len(tied) > _SHOWN_NAMES else "")
         )
     if compacted:
-        notes.append(f"{compacted} tensors are views of larger storages: only what tensors look at is written")
+        many = f"{compacted} tensors are views of larger storages"
+        what = "1 tensor is a view of a larger storage" if compacted == 1 else many
+        notes.append(f"{what}: only what tensors look at is written")
     return notes
 
 
 def _family_note(source: str, target: str) -> list[str]:
-    families = FAMILY_BY_FORMAT.get(source), FAMILY_BY_FORMAT.get(target)
-    if None in families or families[0] == families[1]:
+    one, other = (_FAMILY_TITLES.get(FAMILY_BY_FORMAT.get(name, "")) for name in (source, target))
+    if one is None or other is None or one == other:
         return []
-    return [
-        f"from {families[0]} to {families[1]}: names and layouts are copied as they are, no layout rule was applied"
-    ]
+    return [f"from {one} to {other}: names and layouts are copied as they are, no layout rule was applied"]
 
 
 def _unique(items: Iterable[str]) -> list[str]:

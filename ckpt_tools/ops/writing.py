@@ -204,7 +204,7 @@ def _compare_trees(
     expected, found = named(conversion.root), named(back.root)
     for key, node in expected.items():
         name = key if isinstance(key, str) else flat_name(key)
-        if name in conversion.write_plan.remade or node is conversion.root and is_container(node):
+        if name in conversion.write_plan.remade or (node is conversion.root and is_container(node)):
             continue  # an empty mapping is a leaf, too
         if key not in found:
             raise _differs(conversion, f"{name} is not there")

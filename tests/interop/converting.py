@@ -46,7 +46,13 @@ def converted(case: Case, writer: str, path: Path, shard_nbytes: int | None = No
         try:
             conversion = plan(checkpoint, path, Wishes(writer, max_shard_nbytes=shard_nbytes, allow_loss=True))
         except CkptError as error:
-            if case.expected.get("digest_exit") or "collide" in error.message or "no place for the name" in error.message or "no tensor is left" in error.message or "would lie below" in error.message:
+            if (
+                case.expected.get("digest_exit")
+                or "collide" in error.message
+                or "no place for the name" in error.message
+                or "no tensor is left" in error.message
+                or "would lie below" in error.message
+            ):
                 pytest.skip(str(error))
             raise
         try:
