@@ -8,7 +8,7 @@ gets one of exactly its values.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ckpt_tools.core.dtypes import BY_TORCH, DType
@@ -52,7 +52,8 @@ _SPARSE = {
 _QUANTIZED = ("per_tensor_affine", "per_channel_affine", "per_channel_affine_float_qparams")
 #: The kinds of mappings that the restricted unpickler makes.
 _KINDS = ("collections.OrderedDict", "collections.Counter")
-_NO_HOOKS = global_opcode("collections", "OrderedDict") + b")R"
+#: Called with nothing: the hooks of a tensor, which are none.
+_NO_HOOKS = global_opcode("collections", "OrderedDict")
 
 
 class Slot(NamedTuple):
@@ -267,7 +268,7 @@ def assembled(root: Node, persistent_id_end: bytes = b"t") -> Pickled:
             assembler.scalar(_values.read_value(node))
 
     assembler: Assembler[bytes] = Assembler(2, leaf, _KINDS)
-    emit = _Emitter(assembler.code, slots, storages, persistent_id_end)
+    emit = _Emitter(assembler, slots, storages, persistent_id_end)
     assembler.tree(root)
     return Pickled(b"".join(assembler.parts()), storages, _copy_notes(root, slots))
 
@@ -276,13 +277,13 @@ class _Emitter:
     """Writes tensors into a pickle; numbers storages as they come."""
 
     def __init__(
-        self, code: Callable[[bytes], None], slots: dict[int, Slot], storages: list[Tensor], persistent_id_end: bytes
+        self, assembler: Assembler[bytes], slots: dict[int, Slot], storages: list[Tensor], persistent_id_end: bytes
     ) -> None:
-        self._code = code
+        self._code = assembler.code
+        self._once = assembler.once
         self._slots = slots
         self._storages = storages
         self._end = persistent_id_end
-        self._heads: dict[DType, tuple[bytes, bytes, int]] = {}
 
     def tensor(self, tensor: Tensor) -> None:
         """Any tensor that :func:`reason_lost` has nothing against."""
@@ -295,30 +296,35 @@ class _Emitter:
 
     def _dense(self, tensor: Tensor) -> None:
         dtype, shape = tensor.info
-        head, cls, width = self._head(dtype)
         slot = self._slots[id(tensor)]
-        code = [head, self._storage(slot.storage, cls, width), integer_opcode(slot.offset), integers_opcode(shape)]
-        code += [integers_opcode(slot.strides), b"\x89", _NO_HOOKS]
-        if dtype.name not in _CLASS_NAMES:
-            code.append(global_opcode("torch", dtype.torch or ""))
+        has_class = has_storage_class(dtype)
+        function = "_rebuild_tensor_v2" if has_class else "_rebuild_tensor_v3"
+        code = [self._once(global_opcode("torch._utils", function)), b"(", *self._storage(slot.storage, dtype)]
+        code += [integer_opcode(slot.offset), integers_opcode(shape), integers_opcode(slot.strides), b"\x89"]
+        code += [self._once(_NO_HOOKS), b")R"]
+        if not has_class:
+            code.append(self._once(global_opcode("torch", dtype.torch or "")))
         code.append(b"tR")
         self._code(b"".join(code))
 
-    def _head(self, dtype: DType) -> tuple[bytes, bytes, int]:
-        """The call that rebuilds a tensor of this type, up to its first argument; storage class and its element width."""
-        if dtype not in self._heads:
-            name = _CLASS_NAMES.get(dtype.name)
-            function = "_rebuild_tensor_v2" if name else "_rebuild_tensor_v3"
-            cls = global_opcode("torch", name) if name else global_opcode("torch.storage", "UntypedStorage")
-            self._heads[dtype] = (global_opcode("torch._utils", function) + b"(", cls, dtype.itemsize if name else 1)
-        return self._heads[dtype]
-
-    def _storage(self, storage: PlannedStorage, cls: bytes, width: int) -> bytes:
+    def _storage(self, storage: PlannedStorage, dtype: DType) -> tuple[bytes, ...]:
+        """The persistent id of a storage; its number is given here. Counted are elements of its class, bytes if untyped."""
         if storage.index < 0:
             storage.index = len(self._storages)
             self._storages.append(storage.values)
-        key, count = str(storage.index), storage.values.info.nbytes // width
-        return b"".join((b"(", _STORAGE, cls, text_opcode(key), _CPU, integer_opcode(count), self._end, b"Q"))
+        name = _CLASS_NAMES.get(dtype.name)
+        cls = global_opcode("torch", name) if name else global_opcode("torch.storage", "UntypedStorage")
+        count = storage.values.info.nbytes // (dtype.itemsize if name else 1)
+        return (
+            b"(",
+            self._once(_STORAGE),
+            self._once(cls),
+            text_opcode(str(storage.index)),
+            self._once(_CPU),
+            integer_opcode(count),
+            self._end,
+            b"Q",
+        )
 
     def _meta(self, tensor: AbsentTensor) -> None:
         dtype, shape = tensor.info
@@ -356,8 +362,8 @@ class _Emitter:
     def _quantized(self, tensor: CompositeTensor) -> None:
         integers = tensor.parts["values"]
         slot = self._slots[id(integers)]
-        _, cls, width = self._head(integers.info.dtype)
-        self._code(global_opcode("torch._utils", "_rebuild_qtensor") + b"(" + self._storage(slot.storage, cls, width))
+        self._code(global_opcode("torch._utils", "_rebuild_qtensor") + b"(")
+        self._code(b"".join(self._storage(slot.storage, integers.info.dtype)))
         self._code(integer_opcode(slot.offset) + integers_opcode(tensor.info.shape) + integers_opcode(slot.strides))
         self._code(b"(" + global_opcode("torch", tensor.scheme))
         if tensor.scheme == "per_tensor_affine":
@@ -370,7 +376,7 @@ class _Emitter:
                 self._dense(parameter)
             else:
                 self._code(_plain(parameter))
-        self._code(b"t\x89" + _NO_HOOKS + b"tR")
+        self._code(b"t\x89" + self._once(_NO_HOOKS) + b")RtR")
 
 
 def _plain(value: Any) -> bytes:

@@ -61,12 +61,8 @@ _MISREAD = {
 }
 #: numpy's flag of element types whose elements have to be set up (texts)
 _NEEDS_INIT = 8
-_RECONSTRUCT = (
-    global_opcode("numpy.core.multiarray", "_reconstruct")
-    + global_opcode("numpy", "ndarray")
-    + integers_opcode((0,))
-    + b"C\x01b\x87R"
-)
+_RECONSTRUCT = global_opcode("numpy.core.multiarray", "_reconstruct")
+_ARRAY = global_opcode("numpy", "ndarray")
 _SCALAR = global_opcode("numpy.core.multiarray", "scalar")
 _DTYPE = global_opcode("numpy", "dtype")
 _TUPLE = global_opcode("builtins", "tuple")
@@ -159,11 +155,11 @@ def _leaf(assembler: Assembler[Tensor], node: Node, names: Mapping[int, str] | N
     if isinstance(node, NumpyArray) or (isinstance(node, Tensor) and names is None):
         _array(assembler, node)
     elif isinstance(node, Tensor) and names is not None:
-        assembler.code(_TUPLE + text_opcode(names[id(node)]))
+        assembler.code(assembler.once(_TUPLE) + text_opcode(names[id(node)]))
         _array(assembler, node)
         assembler.code(b"\x86\x85R")
     elif isinstance(node, NumpyScalar):
-        assembler.code(_SCALAR)
+        assembler.code(assembler.once(_SCALAR))
         _dtype(assembler, node.dtype, _ARRAY_CODES)
         assembler.scalar(node.raw)
         assembler.code(b"\x86R")
@@ -173,7 +169,8 @@ def _leaf(assembler: Assembler[Tensor], node: Node, names: Mapping[int, str] | N
 
 def _array(assembler: Assembler[Tensor], tensor: Tensor) -> None:
     """``numpy.ndarray.__reduce__``: version, shape, element type, whether column-major, bytes."""
-    assembler.code(_RECONSTRUCT + b"(" + integer_opcode(1) + integers_opcode(tensor.info.shape))
+    assembler.code(assembler.once(_RECONSTRUCT) + assembler.once(_ARRAY) + integers_opcode((0,)) + b"C\x01b\x87R")
+    assembler.code(b"(" + integer_opcode(1) + integers_opcode(tensor.info.shape))
     _dtype(assembler, tensor.info.dtype, _ARRAY_CODES if isinstance(tensor, NumpyArray) else _TENSOR_CODES)
     assembler.code(b"\x89")
     assembler.payload(tensor, tensor.nbytes)
@@ -194,5 +191,5 @@ def _dtype(assembler: Assembler[Tensor], dtype: DType, codes: Mapping[str, str])
     order = "|" if code[0] == "S" or code[1:] == "1" else "<"
     text = code[0] in "US"
     sizes = (dtype.itemsize, 4 if code[0] == "U" else 1, _NEEDS_INIT if code[0] == "U" else 0) if text else (-1, -1, 0)
-    assembler.code(_DTYPE + text_opcode(code) + b"\x89\x88\x87R(" + integer_opcode(3) + text_opcode(order) + b"NNN")
-    assembler.code(b"".join(map(integer_opcode, sizes)) + b"tb")
+    built = _DTYPE + text_opcode(code) + b"\x89\x88\x87R(" + integer_opcode(3) + text_opcode(order) + b"NNN"
+    assembler.code(assembler.once(built + b"".join(map(integer_opcode, sizes)) + b"tb"))

@@ -1,8 +1,9 @@
 """Pickles put together opcode by opcode, from trees; the counterpart of the machine.
 
 Only opcodes are used that every reader takes: protocol 2 those that torch's restricted unpickler accepts, protocol 4
-raw byte strings besides. There is no memo and no frame; both are optional to every unpickler. Byte runs that stay in
-another file are parts of their own, so that a pickle of any size is written without holding it.
+raw byte strings besides. There are no frames, which are optional to every unpickler, and only what comes again and
+again is put into the memo. Byte runs that stay in another file are parts of their own, so that a pickle of any size is
+written without holding it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Assembler(Generic[P]):
         self._kinds = kinds
         self._parts: list[Union[bytes, P]] = []
         self._code: list[bytes] = [b"\x80", bytes([protocol])]
+        self._memo: dict[bytes, bytes] = {}
 
     def parts(self) -> list[Union[bytes, P]]:
         """The pickle, finished."""
@@ -55,6 +57,20 @@ class Assembler(Generic[P]):
         """Opcodes as they are."""
         self._code.append(opcodes)
 
+    def once(self, opcodes: bytes) -> bytes:
+        """Opcodes that push one constant: as they are the first time, a look into the memo from then on.
+
+        They must be written in the order in which they were asked for.
+        """
+        known = self._memo.get(opcodes)
+        if known is not None:
+            return known
+        index = len(self._memo)
+        put, get = (b"q", b"h") if index < 256 else (b"r", b"j")
+        number = index.to_bytes(1 if index < 256 else 4, "little")
+        self._memo[opcodes] = get + number
+        return opcodes + put + number
+
     def payload(self, what: P, nbytes: int) -> None:
         """A byte string of ``nbytes`` bytes whose bytes are ``what``. Protocol 4 only."""
         self._code.append(_bytes_head(nbytes))
@@ -65,7 +81,7 @@ class Assembler(Generic[P]):
         """A global. Protocol 2 spells Python's own in the way of Python 2."""
         if self.protocol < 3 and module == "builtins":
             module = "__builtin__"
-        self._code.append(global_opcode(module, name))
+        self._code.append(self.once(global_opcode(module, name)))
 
     def scalar(self, value: Any) -> None:
         """A plain Python value: None, bool, int, float, complex, str, bytes."""
