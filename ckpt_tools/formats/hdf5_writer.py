@@ -10,7 +10,8 @@ tell goes into the outline (:mod:`ckpt_tools.formats._values`).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     size = sum(t.nbytes + _STRUCTURE_NBYTES for _, t in flat.tensors) + len(outline)
 
     def write(output: Output, feed: Feed) -> None:
-        try:
+        with _refusals(str(request.path)):
             with _created(output.temporary) as file:
                 places = {
                     name: _dataset(file, paths[name], _file_type(tensor.info.dtype), tensor.info.shape)
@@ -114,10 +115,21 @@ def plan(root: Node, request: Request) -> WritePlan:
                         opened.seek(places[name])
                         for chunk in feed(tensor):
                             opened.write(chunk)
-        except OSError as error:
-            raise WriteRefused(f"cannot be written: {error.strerror or error}", where=str(request.path)) from error
 
     return WritePlan([PlannedFile(request.path, size, write)])
+
+
+@contextmanager
+def _refusals(where: str) -> Iterator[None]:
+    """Say what the system refused in one sentence; the library lets go of some files with a RuntimeError."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteRefused(f"cannot be written: {error.strerror or error}", where=where) from error
+    except RuntimeError as error:
+        if isinstance(error, (NotImplementedError, RecursionError)):
+            raise
+        raise WriteRefused(f"cannot be written: {error}", where=where) from error
 
 
 class _Attributes:
