@@ -27,6 +27,7 @@ from typing import Any
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import Key, quoted_name
+from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.rebuild import is_plain
 from ckpt_tools.core.tensors import NumpyArray, StridedTensor, StringTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import (
@@ -214,19 +215,19 @@ def _inline(value: Any) -> dict[str, Any]:
 
 
 def restored(
-    text: str | bytes,
+    outline: Tensor | str | bytes,
     tensors: Mapping[str, Tensor],
     value: Callable[[str, type], Scalar],
     values: Collection[str] = (),
 ) -> Node:
-    """The tree that an outline describes, of the tensors of a file.
+    """The tree that an outline, a text or a tensor of its bytes, describes of the tensors of a file.
 
     ``value(name, kind)`` reads a value from its place; ``values`` names what lies in such places. CorruptFile when the
     outline is damaged, names what is not there or leaves out what is.
     """
     try:
-        told = json.loads(text)
-    except ValueError as error:
+        told = json.loads(_text_of(outline))
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(f"the outline is no JSON: {error}") from None
     if not isinstance(told, dict) or told.get("version") != _VERSION or "root" not in told:
         raise CorruptFile("an outline of an unknown version")
@@ -239,7 +240,7 @@ def restored(
 
 
 def outlined(
-    text: str | bytes,
+    outline: Tensor | str | bytes,
     tensors: Mapping[str, Tensor],
     value: Callable[[str, type], Scalar],
     values: Collection[str],
@@ -247,10 +248,18 @@ def outlined(
 ) -> tuple[Node | None, list[Issue]]:
     """Like :func:`restored`; where the outline and the file disagree (another program changed it), None and an issue."""
     try:
-        return restored(text, tensors, value, values), []
+        return restored(outline, tensors, value, values), []
     except (CorruptFile, LimitExceeded) as error:
         message = f"the outline {OUTLINE} does not fit the file and was not used: {error.message}"
         return None, [Issue("integrity-outline", Severity.WARNING, where, message)]
+
+
+def _text_of(outline: Tensor | str | bytes) -> str | bytes:
+    if not isinstance(outline, Tensor):
+        return outline
+    if outline.nbytes > DEFAULT_LIMITS.header_nbytes:
+        raise LimitExceeded(f"an outline of {outline.nbytes} bytes")
+    return outline.elements()[0] if isinstance(outline, StringTensor) else outline.tobytes()
 
 
 class _Builder:

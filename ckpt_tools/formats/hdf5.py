@@ -72,7 +72,7 @@ def _outlined(root: Dict, where: str) -> tuple[Node, list[Issue]]:
     def value(name: str, kind: type) -> Scalar:
         raise CorruptFile(f"the outline names a value {name!r} outside itself")
 
-    tree, issues = outlined(outline.tobytes(), tensors, value, (), where)
+    tree, issues = outlined(outline, tensors, value, (), where)
     return (root, issues) if issues else (tree, [])
 
 

@@ -59,6 +59,6 @@ def _outlined(arrays: Dict, location: Location, issues: list[Issue]) -> Node:
             raise CorruptFile(f"the outline names a value {name!r}, which is not there")
         return stored_scalar(tensors[name], kind)
 
-    root, odd = outlined(outline.tobytes(), tensors, value, (), location.shown)
+    root, odd = outlined(outline, tensors, value, (), location.shown)
     issues += odd
     return arrays if odd else root

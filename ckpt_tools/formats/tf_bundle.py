@@ -120,7 +120,7 @@ def _tree(tensors: dict[str, Tensor], where: str) -> tuple[Node, list[Issue]]:
             raise CorruptFile(f"the outline names a value {name!r}, which is not there")
         return stored_scalar(others[name], kind)
 
-    root, issues = outlined(outline.elements()[0], others, value, (), where)
+    root, issues = outlined(outline, others, value, (), where)
     if issues:
         return Dict(tensors), issues
     if GRAPH_KEY in tensors and isinstance(root, Dict):
