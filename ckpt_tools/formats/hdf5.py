@@ -68,6 +68,8 @@ def _outlined(root: Dict, where: str) -> tuple[Node, list[Issue]]:
     if not isinstance(outline, Tensor) or outline.info.dtype.name != "uint8":
         return root, []
     tensors = {flat_name(key): node for key, node in walk(root) if isinstance(node, Tensor) and key != (OUTLINE,)}
+    for tensor in tensors.values():
+        tensor.alias = None  # lists of weights were written for Keras; the outline knows who had a second name
 
     def value(name: str, kind: type) -> Scalar:
         raise CorruptFile(f"the outline names a value {name!r} outside itself")

@@ -438,10 +438,10 @@ def _refuse_clashes(steps: list[_Step]) -> None:
     leaves = {step.leaf.key: step for step in steps}
     if len(leaves) < len(steps):
         refuse_collisions((plain_name(step.leaf.key), step.name) for step in steps)
+    if all(step.leaf.key == step.leaf.origin for step in steps):
+        return
     for step in steps:
-        if step.leaf.key == step.leaf.origin:
-            continue
-        for length in range(1, len(step.leaf.key)):
+        for length in range(len(step.leaf.key)):
             above = leaves.get(step.leaf.key[:length])
             if above is not None and not isinstance(above.leaf.node, Opaque):
                 raise WriteRefused(f"{step.name} would lie below {above.name}, which is no container")
