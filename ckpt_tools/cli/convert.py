@@ -49,7 +49,12 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A file, directory or TensorFlow prefix.")],
     destination: Annotated[str, typer.Argument(metavar="DST", help="A file or prefix; a directory needs --to.")],
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FORMAT", help="Format to write, whatever DST is called.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="torch-zip, torch-legacy, paddle-pickle, tf-bundle, safetensors, npz or hdf5, whatever DST is called.",
+        ),
     ] = None,
     root: options.Root = None,
     match: options.Match = [],

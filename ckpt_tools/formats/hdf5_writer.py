@@ -177,7 +177,10 @@ def _refuse_groups_as_tensors(paths: Mapping[str, tuple[str, ...]]) -> None:
     for name, path in paths.items():
         for length in range(1, len(path)):
             if path[:length] in taken:
-                raise WriteRefused(f"{name} would lie below {taken[path[:length]]}, which is a dataset and no group")
+                raise WriteRefused(
+                    f"{name} would lie below {taken[path[:length]]}, which is a dataset and no group",
+                    hint="--weights-only leaves out optimizer state, which is often named like that; --rename OLD=NEW",
+                )
 
 
 def _name_lists(paths: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, list[str]]]:

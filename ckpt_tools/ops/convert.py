@@ -162,7 +162,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     steps = _renamed(steps, wishes.stages, dropped, notes)
     steps = _lone_arrays_as_tensors(_transformed(steps, wishes.dtype))
     steps, losses = _kept(steps, row.target, allow_loss=wishes.allow_loss)
-    nothing = not any(step.is_tensor for step in steps) and any(step.is_tensor for step in every)
+    nothing = not any(map(_is_content, steps)) and any(map(_is_content, every))
     if nothing and (wishes.allow_loss or not losses):
         raise WriteRefused("no tensor is left to be written", where=source.location.shown)
     _refuse_clashes(steps)
@@ -195,6 +195,10 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     )
     _refuse_source_as_target(conversion)
     return conversion
+
+
+def _is_content(step: _Step) -> bool:
+    return step.is_tensor and step.leaf.key[:1] not in ((name,) for name in _BOOKKEEPING.values())
 
 
 def _target_name(key: Key, target: Target) -> str:
