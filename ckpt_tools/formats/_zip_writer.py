@@ -104,7 +104,7 @@ class Layout:
             offset += member.packed_nbytes
             directory_nbytes += len(member.entry(0))
         self.directory_offset = offset
-        self.nbytes = offset + directory_nbytes + _END64.size + _END64_LOCATOR.size + _END.size
+        self.nbytes = offset + directory_nbytes + len(self._end(directory_nbytes))
 
     def write(self, output: Output, contents: Sequence[Callable[[], Iterable[bytes]]]) -> None:
         """Write the archive; ``contents`` has a source of bytes for each member, asked when its turn comes."""
@@ -126,20 +126,23 @@ class Layout:
 
     def _end(self, directory_nbytes: int) -> bytes:
         count, start = len(self.members), self.directory_offset
+        end = _END.pack(
+            b"PK\x05\x06",
+            0,
+            0,
+            min(count, _MANY),
+            min(count, _MANY),
+            min(directory_nbytes, _LARGE),
+            min(start, _LARGE),
+            0,
+        )
+        if not count:
+            return end  # numpy knows an empty archive by its first bytes
         end64 = start + directory_nbytes
         return (
             _END64.pack(b"PK\x06\x06", _END64.size - 12, 0x031E, 45, 0, 0, count, count, directory_nbytes, start)
             + _END64_LOCATOR.pack(b"PK\x06\x07", 0, end64, 1)
-            + _END.pack(
-                b"PK\x05\x06",
-                0,
-                0,
-                min(count, _MANY),
-                min(count, _MANY),
-                min(directory_nbytes, _LARGE),
-                min(start, _LARGE),
-                0,
-            )
+            + end
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ckpt_tools.core.casting import CastTensor, can_cast
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.dtypes import DType
-from ckpt_tools.core.keys import Globs, Key, names_of, plain_name
+from ckpt_tools.core.keys import Globs, Key, names_of, plain_name, printable
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.rebuild import Blueprint, Leaf, containers
 from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, NumpyArray, StridedTensor, StringTensor, Tensor
@@ -25,7 +25,7 @@ from ckpt_tools.core.tree import Node, Opaque, children, is_container
 from ckpt_tools.errors import MissingBytes, UnsafePickle, WriteRefused
 from ckpt_tools.formats import writers
 from ckpt_tools.formats._modules import ModuleState
-from ckpt_tools.formats._values import UNNAMED
+from ckpt_tools.formats._values import flat_name
 from ckpt_tools.formats._writing import Request, Target, WritePlan, refuse_collisions
 from ckpt_tools.mapping.layouts import FAMILY_BY_FORMAT
 from ckpt_tools.mapping.roles import assign_roles
@@ -177,8 +177,8 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     notes += _family_note(source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [
-        Move(step.name, _target_name(step.leaf.key, row.target), step.described, step.leaf.node)
-        for step in steps
+        Move(step.name, name, step.described, step.leaf.node)
+        for step, name in zip(steps, _target_names([step.leaf.key for step in steps], row.target))
         if step.is_tensor
     ]
     conversion = Conversion(
@@ -198,11 +198,12 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
 
 
 def _is_content(step: _Step) -> bool:
-    return step.is_tensor and step.leaf.key[:1] not in ((name,) for name in _BOOKKEEPING.values())
+    return step.is_tensor and step.leaf.key[:1] not in {(name,) for name in _BOOKKEEPING.values()}
 
 
-def _target_name(key: Key, target: Target) -> str:
-    return plain_name(key) if key or target.nests else UNNAMED
+def _target_names(keys: Sequence[Key], target: Target) -> list[str]:
+    """What leaves are called in the target, for people."""
+    return names_of(keys) if target.nests else [printable(flat_name(key)) for key in keys]
 
 
 def _refuse_foreign_calls(source: Checkpoint, *, allow_loss: bool) -> None:
