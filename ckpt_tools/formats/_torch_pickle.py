@@ -106,7 +106,7 @@ def _reason_tensor_lost(tensor: Tensor) -> str | None:
     if isinstance(tensor, StringTensor):
         return kind_of_special(tensor)
     if isinstance(tensor, AbsentTensor):
-        return None if tensor.meta and dtype.torch else f"a meta tensor of dtype {dtype}"
+        return None if tensor.by_design and dtype.torch else f"a meta tensor of dtype {dtype}"
     if isinstance(tensor, CompositeTensor):
         known = tensor.scheme in _SPARSE or tensor.scheme in _QUANTIZED or tensor.scheme == "nested_strided"
         if not known or dtype.name in _PACKED:

@@ -11,8 +11,8 @@ from ckpt_tools.core.tensors import CompositeTensor, Tensor
 from ckpt_tools.core.tree import Dict, Node
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _torch_pickle
+from ckpt_tools.formats._torch_stream import MAGIC_NUMBER
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan
-from ckpt_tools.formats.torch_legacy import MAGIC_NUMBER
 from ckpt_tools.pickles.assembler import Assembler
 
 _PROTOCOL_VERSION = 1001

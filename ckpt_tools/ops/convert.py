@@ -405,7 +405,7 @@ def _kept(steps: list[_Step], target: Target, *, allow_loss: bool) -> tuple[list
                 losses.append(Loss(step.name, f"held by {shell}"))
             continue
         whole = None
-        if isinstance(node, AbsentTensor) and not node.meta:
+        if isinstance(node, AbsentTensor) and not node.by_design:
             if not allow_loss:
                 raise MissingBytes(f"{step.name} has no bytes: {node.reason}", hint="--allow-loss goes on without it")
             losses.append(Loss(step.name, f"it has no bytes: {node.reason}"))
