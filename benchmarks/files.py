@@ -122,5 +122,7 @@ class Files:
             once(python(_TORCH_NAMED, path, self.many, prefix, block, layer))
         return path
 
-    def many_pth(self) -> Path:
-        return self._made("many.pth", _TORCH, self.many, 2)
+    def many_pth(self, count: int | None = None) -> Path:
+        """Small tensors; as many as the benchmarks have, or ``count`` where that is fewer."""
+        count = self.many if count is None else min(count, self.many)
+        return self._made(f"many-{count}.pth", _TORCH, count, 2)
