@@ -230,7 +230,12 @@ class _Comparison:
                 a_levels=self.a.levels,
                 b_levels=self.b.levels,
             )
-            count = sum(self.rows_a[i].role is Role.WEIGHT for i, _ in found.pairs)
+            count = sum(
+                self.rows_a[i].role is Role.WEIGHT
+                # names of another kind have to be borne out by the shapes
+                and (not (naming_a or naming_b) or sorted(self.rows_a[i].shape) == sorted(self.rows_b[j].shape))
+                for i, j in found.pairs
+            )
             if best is None or count > best[0]:
                 best = (count, found, naming_a, naming_b)
             if count >= min(_weights(self.rows_a), _weights(self.rows_b)):
@@ -241,7 +246,7 @@ class _Comparison:
     def _namings(self) -> list[tuple[str, str]]:
         ours = ["", *dict.fromkeys(kind for row in self.rows_a for kind in row.other_names)]
         theirs = ["", *dict.fromkeys(kind for row in self.rows_b for kind in row.other_names)]
-        return [(one, other) for one in ours for other in theirs]
+        return [(one, other) for one in ours for other in theirs if not (one and other)]
 
     # ---- axes
 
