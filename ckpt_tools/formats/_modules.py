@@ -53,7 +53,9 @@ def built(machine: Machine, node: Object) -> Any:
     if not isinstance(below, dict) or not isinstance(held["_parameters"], dict):
         return None
     state = ModuleState(node.type_name, held)
-    unsaved = held.get("_non_persistent_buffers_set", held.get("_non_persistable_buffer_names_set")) or ()
+    unsaved = held.get("_non_persistent_buffers_set", held.get("_non_persistable_buffer_names_set"))
+    if not isinstance(unsaved, (list, tuple)):  # a set is a list here
+        unsaved = ()
     buffers = held.get("_buffers")
     for name, tensor in held["_parameters"].items():
         if isinstance(tensor, Tensor):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fixture_cases import FIXTURES, Case, readable
 
+from ckpt_tools.core.keys import names_of
 from ckpt_tools.errors import CkptError
 from ckpt_tools.formats import open_checkpoint
 from ckpt_tools.ops.convert import Conversion, Wishes, plan
@@ -104,11 +105,9 @@ def converted(case: Case, writer: str, path: Path, shard_nbytes: int | None = No
 
 def compare(expected: Counter[Fact], found: Iterable[dict[str, Any]]) -> None:
     """Every tensor that was to be written is there with the digest that its writer gave it, and no other."""
-    from ckpt_tools.core.keys import plain_name
-
-    there = Counter(
-        (plain_name(tuple(t["key"])), tuple(t["shape"]), t["sha256"]) for t in found if t["key"][-1:] != ["ckpt.tree"]
-    )
+    listed = [t for t in found if t["key"][-1:] != ["ckpt.tree"]]
+    names = names_of([tuple(t["key"]) for t in listed])
+    there = Counter((name, tuple(t["shape"]), t["sha256"]) for name, t in zip(names, listed))
     nameless = Counter((name, shape) for name, shape, _ in there.elements())
     for fact, count in expected.items():
         if fact[2] is None:
