@@ -72,15 +72,15 @@ def _is_of_windows(path: str) -> bool:
 
 
 def _mark_duplicates(state: _tf_state.State, found: dict[Value, Entry], path: Path) -> None:
-    first_lines: dict[str, int] = {}
+    known: dict[str, Value] = {}
     base = places_beside(path)[0]
     for value in state.values(_tf_state.ALL):
         entry = found[value]
         if entry.new is None:
             continue
-        first = first_lines.setdefault(os.path.realpath(base / entry.new), value.line)
-        if first != value.line:
-            reason = f"line {first} names it too"
+        first = known.setdefault(os.path.realpath(base / entry.new), value)
+        if first is not value:
+            reason = f"line {first.line} names it too"
             found[value] = Entry(value.line, State.DUPLICATE, entry.old, entry.new, reason)
 
 
