@@ -6,6 +6,7 @@ is kept apart in ``where`` so that callers can add it once, in one form.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -96,13 +97,17 @@ LOW_LEVEL_ERRORS = (
 
 @contextmanager
 def damage(where: str | None = None) -> Iterator[None]:
-    """Turn low-level exceptions of the block into :class:`CorruptFile`, and add ``where`` to errors that have none."""
+    """Turn low-level exceptions of the block into :class:`CorruptFile`, and what the system refuses (a directory that may
+    not be listed, a file that vanished) into :class:`UnreadableInput`; add ``where`` to errors that have none."""
     try:
         yield
     except CkptError as error:
         if error.where is None:
             error.where = where
         raise
+    except OSError as error:
+        place = where if error.filename is None else os.fsdecode(error.filename)
+        raise UnreadableInput(f"cannot be read: {error.strerror or error}", where=place) from error
     except LOW_LEVEL_ERRORS as error:
         text = str(error).splitlines()[0] if str(error) else ""
         reason = f"{type(error).__name__} ({text})" if text else type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import fix_paths, formats, ls, show, stats, truncate_stats, verify
+from ckpt_tools.cli import diff, fix_paths, formats, ls, show, spec, stats, truncate_stats, verify
 from ckpt_tools.cli.boundary import exits_cleanly
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
@@ -45,6 +46,8 @@ def _common(
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "ls": ls.ls,
     "show": show.show,
+    "diff": diff.diff,
+    "spec": spec.spec,
     "verify": verify.verify,
     "fix-paths": fix_paths.fix_paths,
     "truncate-stats": truncate_stats.truncate_stats,
@@ -59,6 +62,9 @@ def main() -> None:
     """Run the command line. Never returns."""
     # A checkpoint's tree is a hundred thousand small objects that all stay: collecting while it grows finds nothing.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    # Python has None for a stream that was closed before it began.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open as long as the process lives
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # What the terminal's encoding lacks is printed escaped, not refused half-way.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -11,11 +12,12 @@ from typing import Any
 import typer
 
 from ckpt_tools.core.keys import printable
-from ckpt_tools.errors import CkptError
+from ckpt_tools.errors import CkptError, UnreadableInput, WriteRefused
 
 _BUG = 70
 _INTERRUPTED = 130
 _PIPE_CLOSED = 141
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def report(error: CkptError) -> None:
@@ -31,30 +33,42 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
-            code = command(*args, **kwargs)
+            code = _run(command, *args, **kwargs)
             sys.stdout.flush()
-        except CkptError as error:
-            report(error)
-            code = error.exit_code
         except KeyboardInterrupt:
             code = _INTERRUPTED
         except BrokenPipeError:
             # Python flushes once more on exit; let that go nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(nowhere, stream.fileno())
             code = _PIPE_CLOSED
-        except (MemoryError, OSError) as error:
-            if os.environ.get("CKPT_DEBUG"):
-                raise
-            print(printable(f"ckpt: {error or 'out of memory'}"), file=sys.stderr)
-            code = 4
-        except typer.Exit:
-            raise
-        except Exception as error:
-            if os.environ.get("CKPT_DEBUG"):
-                raise
-            kind = type(error).__name__
-            print(printable(f"ckpt: internal error: {kind}: {error}; CKPT_DEBUG=1 shows where"), file=sys.stderr)
-            code = _BUG
-        raise typer.Exit(code or 0)
+        raise typer.Exit(code)
 
     return wrapped
+
+
+def _run(command: Callable[..., int | None], *args: Any, **kwargs: Any) -> int:
+    try:
+        code = command(*args, **kwargs)
+        sys.stdout.flush()
+        return code or 0
+    except CkptError as error:
+        report(error)
+        return error.exit_code
+    except (BrokenPipeError, typer.Exit):
+        raise
+    except MemoryError:
+        report(UnreadableInput("there is not enough memory"))
+        return UnreadableInput.exit_code
+    except Exception as error:
+        if os.environ.get("CKPT_DEBUG"):
+            raise
+        if isinstance(error, OSError):
+            kind = WriteRefused if error.errno in _NO_ROOM else UnreadableInput
+            place = None if error.filename is None else os.fsdecode(error.filename)
+            report(kind(error.strerror or str(error), where=place))
+            return kind.exit_code
+        text = f"internal error: {type(error).__name__}: {error}; CKPT_DEBUG=1 shows where"
+        print(printable(f"ckpt: {text}"), file=sys.stderr)
+        return _BUG

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+def path(text: str) -> Path:
+    """A path as typed. The empty one, which an unset variable leaves behind, is not the current directory."""
+    if not text:
+        raise typer.BadParameter("an empty path")
+    return Path(text)
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a table.")]
 Match = Annotated[

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import printable
+from ckpt_tools.core.keys import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ class Output:
         return Console(
             file=stream,
             force_terminal=True if color else None,
-            no_color=not color,
+            color_system="auto" if color else None,
             width=None if stream.isatty() else _UNBOUNDED_WIDTH,
             highlight=False,
             markup=False,
@@ -54,9 +54,10 @@ class Output:
         )
 
     def json(self, document: dict[str, Any]) -> None:
-        """One document, its schema first."""
+        """One document on one line, its schema first."""
         # dumps is one call of C code, dump runs Python code for each of millions of tokens
-        sys.stdout.write(json.dumps(document, ensure_ascii=not _encodes_all(sys.stdout)) + "\n")
+        text = json.dumps(document, ensure_ascii=not _encodes_all(sys.stdout), allow_nan=False)
+        sys.stdout.write(printable_json(text) + "\n")
 
     def lines(self, rows: Iterable[Sequence[object]]) -> None:
         """Tab-separated lines; tabs and line ends inside a field are escaped by :func:`printable`."""

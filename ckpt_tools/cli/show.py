@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from ckpt_tools.cli.output import Output, count_text, shape_text, size_text
 if TYPE_CHECKING:
     import numpy
 
-    from ckpt_tools.core.checkpoint import Entry
+    from ckpt_tools.ops.showing import Shown
 
 HELP = """Show one tensor or value of a checkpoint: values, extremes, mean, deviation, NaN and Inf, a histogram.
 
@@ -34,10 +34,12 @@ _EDGE_ITEMS = 3
 _PRINTED_WHOLE = 100
 _BINS = 12
 _BAR_WIDTH = 30
+#: Bytes of one element of a string tensor that are printed; the JSON has all.
+_SHOWN_STRING = 200
 
 
 def show(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A checkpoint.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", parser=options.path, help="A checkpoint.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `ckpt ls` prints, with a slice if wanted.")],
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE.npy", help="Write the values (or the slice) as a numpy file.")
@@ -48,6 +50,7 @@ def show(
     color: options.Color = None,
     quiet: options.Quiet = False,
 ) -> None:
+    from ckpt_tools.errors import damage
     from ckpt_tools.formats import open_checkpoint
     from ckpt_tools.ops import listing, showing
 
@@ -63,11 +66,12 @@ def show(
             else:
                 out.lines([[entry.name, row["type"], f"= {row['value']}"]])
             return
-        with out.progress(entry.name, 2 * entry.node.nbytes) as progress:
-            shown = showing.look(entry, index, bins=_BINS, progress=progress)
-        if save is not None:
-            showing.save(entry, index, save, overwrite=overwrite)
-            out.note(f"wrote {save}")
+        with damage(f"{path}: {entry.name}"):
+            with out.progress(entry.name, 2 * entry.node.nbytes) as progress:
+                shown = showing.look(entry, index, bins=_BINS, progress=progress)
+            if save is not None:
+                showing.save(entry, index, save, overwrite=overwrite)
+                out.note(f"wrote {save}")
         if as_json:
             out.json({"schema": "ckpt.show/1", "path": str(path), **shown.to_json(listing.StorageLabels())})
         else:
@@ -77,40 +81,44 @@ def show(
 show.__doc__ = HELP
 
 
-def _print(out: Output, shown: Any) -> None:
+def _print(out: Output, shown: Shown, indent: str = "") -> None:
     from ckpt_tools.cli.render import cell
 
     console = out.console()
-    entry: Entry = shown.entry
-    tensor = entry.node
-    title = cell(entry.name, "bold")
-    title.append(
-        f"  {tensor.info.dtype.name} {shape_text(tensor.info.shape)}  {size_text(tensor.nbytes)}", style="cyan"
-    )
-    console.print(title)
+    tensor = shown.entry.node
+
+    def line(text: str, style: str = "") -> None:
+        console.print(cell(f"{indent}{text}", style), soft_wrap=True)
+
+    title = cell(f"{indent}{shown.entry.name}", "bold")
+    info = f"  {tensor.info.dtype.name} {shape_text(tensor.info.shape)}  {size_text(tensor.nbytes)}"
+    console.print(title.append_text(cell(info, "not bold cyan")), soft_wrap=True)
     for remark in (tensor.alias, tensor.note):
         if remark:
-            console.print(cell(f"  {remark}", "dim"))
+            line(f"  {remark}", "dim")
     numbers = shown.numbers
     if numbers is not None:
         facts = [
             f"{k} {v:.6g}" for k, v in numbers.to_json().items() if k in ("min", "max", "mean", "std") and v is not None
         ]
         facts += [count_text(numbers.nan, "NaN", "NaN"), f"{numbers.inf:,} Inf", count_text(numbers.zeros, "zero")]
-        console.print(cell("  " + ", ".join(facts)))
+        line("  " + ", ".join(facts))
     if shown.values is not None:
-        for line in _values_text(shown.values).splitlines():
-            console.print(cell(line))
-    if shown.strings is not None:
-        for element in shown.strings:
-            console.print(cell(f"  {element!r}"))
-    if shown.counts:
-        low, high = numbers.min, numbers.max
-        step = (high - low) / len(shown.counts)
+        for text in _values_text(shown.values).splitlines():
+            line(text)
+    for element in shown.strings or ():
+        more = f"… ({len(element):,} bytes)" if len(element) > _SHOWN_STRING else ""
+        line(f"  {element[:_SHOWN_STRING]!r}{more}")
+    if shown.strings is not None and shown.of_strings > len(shown.strings):
+        line(f"  … ({shown.of_strings:,} elements)")
+    if numbers is not None and numbers.min is not None and numbers.max is not None and shown.counts:
+        step = (numbers.max - numbers.min) / len(shown.counts)
         top = max(shown.counts) or 1
         for i, count in enumerate(shown.counts):
             bar = "#" * round(_BAR_WIDTH * count / top)
-            console.print(cell(f"  {low + i * step:>12.4g} {bar:<{_BAR_WIDTH}} {count}", "dim"))
+            line(f"  {numbers.min + i * step:>12.4g} {bar:<{_BAR_WIDTH}} {count}", "dim")
+    for part in shown.parts:
+        _print(out, part, indent + "  ")
 
 
 def _values_text(values: numpy.ndarray) -> str:

@@ -14,6 +14,10 @@ from ckpt_tools.cli import options
 from ckpt_tools.cli.output import Output, count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ckpt_tools.core.checkpoint import Checkpoint
+    from ckpt_tools.ops.checks import Outcome
     from ckpt_tools.ops.policy import Policy
     from ckpt_tools.ops.verify import Report
 
@@ -50,6 +54,13 @@ def verify(
         str | None,
         typer.Option("--model", metavar="MODEL", help="Compare with a live model (package.module:name) or a spec."),
     ] = None,
+    root: options.Root = None,
+    kwargs: Annotated[
+        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the model's constructor or factory.")
+    ] = None,
+    kwargs_file: Annotated[
+        Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
+    ] = None,
     finite: Annotated[
         bool, typer.Option("--finite", help="Read all values: NaN, infinities, tensors of nothing.")
     ] = False,
@@ -84,6 +95,7 @@ def verify(
     request = verifying.Request(
         policy=_policy(policy, fail_on),
         manifests=manifests.load(manifest) if manifest is not None else None,
+        fits=_fits(model, root, kwargs, kwargs_file),
         finite=finite,
         resume=resume,
         format=format,
@@ -102,6 +114,22 @@ def verify(
 
 
 verify.__doc__ = HELP
+
+
+def _fits(
+    model: str | None, root: str | None, kwargs: str | None, kwargs_file: Path | None
+) -> Callable[[Checkpoint], Outcome] | None:
+    from ckpt_tools.errors import UsageError
+
+    if model is None:
+        if root or kwargs or kwargs_file:
+            raise UsageError("--root, --kwargs and --kwargs-file are about a model: give --model too")
+        return None
+    from ckpt_tools.models import read_kwargs
+    from ckpt_tools.ops.checks import fitting
+
+    return fitting.expected(model, root, read_kwargs(kwargs, kwargs_file))
+
 
 _KINDS = ("junit", "sarif", "github")
 

@@ -17,6 +17,7 @@ from ckpt_tools.core.purposes import Purpose
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, walk
+from ckpt_tools.errors import damage
 
 
 class Entry(NamedTuple):
@@ -64,9 +65,10 @@ class Checkpoint:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """Every leaf in the order of the file, named."""
-        leaves = list(walk(self.root, self.limits))
-        names = names_of([key for key, _ in leaves])
+        """Every leaf in the order of the file, named. LimitExceeded when the tree is far larger than what it holds."""
+        with damage(self.location.shown):
+            leaves = list(walk(self.root, self.limits))
+            names = names_of([key for key, _ in leaves])
         return tuple(Entry(key, name, node) for (key, node), name in zip(leaves, names))
 
     @cached_property

@@ -34,6 +34,13 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def printable_json(text: str) -> str:
+    """JSON text with the same characters as the escapes that JSON has for them."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
 def plain_name(key: Key) -> str:
     """The parts joined by ``/``, escaped for printing; two keys can share it, see :func:`names_of`."""
     return printable("/".join(map(str, key))) if key else ROOT_NAME
@@ -64,9 +71,9 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def natural_order(name: str) -> tuple[object, ...]:
-    """A sort key that puts ``layer.10`` after ``layer.9``."""
+    """A sort key that puts ``layer.10`` after ``layer.9``, and numbers before letters."""
     return tuple(
-        (1, int(piece), "") if piece.isdecimal() and len(piece) < 20 else (0, 0, piece)
+        (0, int(piece), "") if piece.isdecimal() and len(piece) < 20 else (1, 0, piece)
         for piece in _DIGITS.split(name)
         if piece
     )

@@ -29,6 +29,8 @@ class Limits:
     #: A tree is visited at most this many times its own size: aliased dicts double, memo bombs explode.
     visits_per_node: int = 8
     visits_at_least: int = 100_000
+    #: The keys of all leaves together; a million leaves with keys of 250 bytes.
+    keys_nbytes: int = 256 * MIB
     #: A stride-0 view may be this many times larger than the storage behind it when its values are asked for.
     expansion: int = 1024
     expansion_at_least: int = 256 * MIB

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ckpt_tools.core.shards import index_of
 from ckpt_tools.core.source import Source
-from ckpt_tools.errors import MissingInput
+from ckpt_tools.errors import MissingInput, damage
 
 T = TypeVar("T")
 
@@ -90,6 +90,11 @@ def at(path: str | os.PathLike[str], shown: str | None = None) -> Location:
 def locate(path: str | os.PathLike[str]) -> Location:
     """The location a user means by ``path``: itself, or the TensorFlow prefix it names or belongs to."""
     text = os.fspath(path)
+    with damage(text):
+        return _locate(text)
+
+
+def _locate(text: str) -> Location:
     where = Path(text)
     shard = SHARD.fullmatch(text)
     if shard and (where.exists() or Path(shard["prefix"] + ".index").is_file()):
@@ -104,7 +109,7 @@ def locate(path: str | os.PathLike[str]) -> Location:
     if member is not None:
         return at(member, shown=text)
     if where.is_symlink():
-        raise MissingInput(f"a link to {where.readlink()}, which does not exist", where=text)
+        raise MissingInput(f"a link to {where.readlink()}, which leads nowhere", where=text)
     raise MissingInput("no such file, directory or checkpoint prefix", where=text, hint=_near(where))
 
 

@@ -80,6 +80,9 @@ class Tensor:
     alias: str | None
     note: str | None
 
+    def __repr__(self) -> str:
+        return f"<{self.info.dtype} {list(self.info.shape)}>"
+
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         """The values as row-major little-endian bytes, at most about ``limit`` at a time. Can be called again.
 

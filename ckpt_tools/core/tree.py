@@ -94,17 +94,33 @@ Scalar = Union[None, bool, int, float, complex, str, bytes, NumpyScalar]
 _CONTAINERS = (Dict, dict, list, tuple, SetNode)
 
 
+#: Python refuses to write longer integers in decimal, at its strictest setting from 640 digits on.
+DECIMAL_BITS = 2048
+_SHOWN_KEY = 200
+
+
+def integer_text(number: int) -> str:
+    """A whole number as people write it; one of hundreds of digits in hexadecimal, which costs no arithmetic."""
+    return str(number) if number.bit_length() <= DECIMAL_BITS else hex(number)
+
+
 def part_of(key: Node) -> str | int:
     """A mapping's key as one part of a :data:`Key`: text and whole numbers as they are, the rest as Python writes it."""
     kind = type(key)
-    if kind is str or kind is int:
+    if kind is str or (kind is int and key.bit_length() <= DECIMAL_BITS):
         return key  # type: ignore[no-any-return]
+    text = _written(key)
+    return text if len(text) <= _SHOWN_KEY else text[:_SHOWN_KEY] + "…"
+
+
+def _written(key: Node) -> str:
+    if type(key) is tuple:
+        return f"({', '.join(map(_written, key))}{',' if len(key) == 1 else ''})"
+    if type(key) is int:
+        return integer_text(key)
     if isinstance(key, NumpyScalar):
         return repr(key.value)
-    if isinstance(key, Opaque):
-        return key.type_name
-    text = repr(key)
-    return text if len(text) <= 200 else text[:200] + "…"
+    return key.type_name if isinstance(key, Opaque) else repr(key)
 
 
 def children(node: Node) -> list[tuple[str | int, Node]]:
@@ -118,7 +134,8 @@ def children(node: Node) -> list[tuple[str | int, Node]]:
         if not pairs and node.state is not None:
             pairs.append(("state", node.state))
         if node.args:
-            pairs.extend([("args", node.args)] if pairs else enumerate(node.args))
+            alone = not pairs and not node.elements and not node.pairs
+            pairs.extend(enumerate(node.args) if alone else [("args", node.args)])
         pairs.extend(enumerate(node.elements))
         pairs.extend(node.pairs)
     elif isinstance(node, (list, tuple)) and not isinstance(node, NumpyScalar):
@@ -149,7 +166,7 @@ def walk(root: Node, limits: Limits = DEFAULT_LIMITS) -> Iterator[Leaf]:
 
     An empty container is a leaf, so that nothing vanishes; an :class:`Opaque` is a leaf and its parts follow it; a
     container met inside itself is given as :class:`Cycle`. LimitExceeded when the tree unfolds far beyond its own size
-    (memo bombs) or nests too deep.
+    (memo bombs), nests too deep, or has keys that take far more room than the file (long names at every level).
     """
     if not is_container(root):
         yield (), root
@@ -161,12 +178,13 @@ def walk(root: Node, limits: Limits = DEFAULT_LIMITS) -> Iterator[Leaf]:
         yield (), root
         return
     open_keys: dict[int, Key] = {id(root): ()}
-    stack: list[tuple[Key, Iterator[tuple[str | int, Node]], int]] = [((), iter(first), id(root))]
+    stack: list[tuple[Key, Iterator[tuple[str | int, Node]], int, int]] = [((), iter(first), id(root), 0)]
     seen: set[int] = {id(root)}  # containers met at least once: only going into one again can explode
     fresh = len(first)
     repeated = 0
+    spelled = _spelled(first, 0)
     while stack:
-        base, rest, identity = stack[-1]
+        base, rest, identity, width = stack[-1]
         for part, node in rest:
             key = (*base, part)
             if isinstance(node, Tensor):
@@ -195,9 +213,23 @@ def walk(root: Node, limits: Limits = DEFAULT_LIMITS) -> Iterator[Leaf]:
                 seen.add(below)
             if len(stack) >= limits.depth:
                 raise LimitExceeded(f"containers nest deeper than {limits.depth}")
+            inner = width + _part_nbytes(part)
+            spelled += _spelled(parts, inner)
+            if spelled > limits.keys_nbytes:
+                raise LimitExceeded(f"the keys of all entries together take over {limits.keys_nbytes} bytes")
             open_keys[below] = key
-            stack.append((key, iter(parts), below))
+            stack.append((key, iter(parts), below, inner))
             break
         else:
             stack.pop()
             open_keys.pop(identity, None)
+
+
+def _part_nbytes(part: str | int) -> int:
+    """Bytes that one part of a key takes: its text and its place in the tuple."""
+    return 8 + len(part) if type(part) is str else 8
+
+
+def _spelled(parts: list[tuple[str | int, Node]], above: int) -> int:
+    """Bytes that the keys of ``parts`` take when what stands above them takes ``above``."""
+    return above * len(parts) + sum([_part_nbytes(part) for part, _ in parts])

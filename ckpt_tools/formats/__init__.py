@@ -35,11 +35,9 @@ def detect(location: Location) -> Format:
 def recognise(location: Location) -> Format | None:
     """Like :func:`detect`; None when no module recognises the content."""
     for row in FORMATS:
-        if row.looks_like(location):
-            module = _module(row, location)
-            with damage(location.shown):
-                if module.probe(location) is not None:
-                    return row
+        with damage(location.shown):
+            if row.looks_like(location) and _module(row, location).probe(location) is not None:
+                return row
     return None
 
 
@@ -48,11 +46,17 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open one checkpoint: its structure is read, its tensors are not.
 
-    ``path`` is a file, a directory that is one checkpoint, or a TensorFlow prefix; any member of a family will do.
-    ``format`` skips detection. Raises a subclass of :class:`ckpt_tools.errors.UnreadableInput` when it cannot be read.
+    ``path`` is a file, a directory that is or holds one checkpoint, or a TensorFlow prefix; any member of a family will
+    do. ``format`` skips detection. Raises a subclass of :class:`ckpt_tools.errors.UnreadableInput` when it cannot be
+    read, UsageError when a directory holds several.
     """
     location = locate(path)
-    return open_location(location, format_named(format) if format else detect(location), limits)
+    if format is not None:
+        return open_location(location, format_named(format), limits)
+    from ckpt_tools.formats import families
+
+    member, row = families.only(location)
+    return open_location(member, row, limits)
 
 
 def open_location(location: Location, row: Format, limits: Limits = DEFAULT_LIMITS) -> Checkpoint:

@@ -58,7 +58,7 @@ def _describe(location: Location) -> tuple[str, str | None]:
         return "an HTML page, not a checkpoint", "the download saved a web page; use the file's direct link"
     if start.startswith((b"<?xml", b"<error")):
         return "an XML document, not a checkpoint", None
-    if location.nbytes >= 8 and _TEXT_SAMPLE.fullmatch(head) and _is_text(head):
+    if _TEXT_SAMPLE.fullmatch(head) and _is_text(head):
         return _describe_text(head.decode("utf-8", "replace"), suffix)
     shown = head[:8].hex(" ")
     return f"unknown format: {location.nbytes} bytes that begin with {shown}", "ckpt formats lists what can be read"

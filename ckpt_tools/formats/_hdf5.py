@@ -55,6 +55,9 @@ _HEAP_OBJECT = 16
 #: Heaps are made 4 KiB large, and larger only for a single long text.
 _LARGEST_HEAP = 64 * MIB
 
+#: As much of a superblock of version 0 or 1 as is looked at
+_OLD_SUPERBLOCK = 36
+
 #: Attributes hold names and settings; longer ones are named, not read.
 _LONGEST_ATTRIBUTE = 16 * MIB
 _LISTED_ELEMENTS = 65_536
@@ -188,9 +191,33 @@ def contents(extent: Extent, limits: Limits) -> Contents:
     """The tree of the HDF5 file that ``extent`` holds. Reads structure and attributes, no dataset."""
     import h5py
 
+    _check_superblock(extent)
     with _bridged("the HDF5 file"):
         file = h5py.File(_ExtentFile(extent), "r", rdcc_nbytes=_CHUNK_CACHE)
     return _Reading(extent, limits).contents(file)
+
+
+def _check_superblock(extent: Extent) -> None:
+    """CorruptFile when a superblock of version 0 or 1 (Format II.A) holds addresses or sizes that crash the library.
+
+    Later versions carry a checksum, which the library verifies.
+    """
+    for start in SIGNATURE_OFFSETS:
+        if start + _OLD_SUPERBLOCK > extent.nbytes:
+            return
+        block = extent.read(start, _OLD_SUPERBLOCK)
+        if not block.startswith(SIGNATURE):
+            continue
+        version, offset_nbytes = block[8], block[13]
+        if version <= 1 and offset_nbytes == 8:
+            at = 24 if version == 0 else 28
+            base = int.from_bytes(block[at : at + 8], "little")
+            leaf_k, internal_k = int.from_bytes(block[16:18], "little"), int.from_bytes(block[18:20], "little")
+            if base != start:
+                raise CorruptFile(f"the superblock at byte {start} says that the file begins at byte {base}")
+            if not leaf_k or not internal_k:
+                raise CorruptFile("the superblock gives nodes of groups no room")
+        return
 
 
 #: A weight's path below the group at hand, and the name that Keras knows it by (None: a layer).

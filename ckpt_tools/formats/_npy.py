@@ -18,9 +18,10 @@ from ckpt_tools.core.spool import SpooledExtent
 from ckpt_tools.core.tensors import Storage, StridedTensor, TensorInfo
 from ckpt_tools.core.tree import Dict, Node
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
-from ckpt_tools.formats import _literals
+from ckpt_tools.formats import _literals, _torch_objects
+from ckpt_tools.formats._torch_stream import NestedStreams
 from ckpt_tools.formats._zip import Archive
-from ckpt_tools.pickles import findings, numpy_objects, python_objects
+from ckpt_tools.pickles import findings, numpy_objects
 from ckpt_tools.pickles.machine import Machine
 from ckpt_tools.pickles.nodes import Blob
 from ckpt_tools.pickles.numpy_objects import ElementType, coded_type, record_type, sub_array_type
@@ -114,15 +115,14 @@ def _objects(extent: Extent, shape: tuple[int, ...], where: str, limits: Limits)
         raise LimitExceeded(f"{where} is a pickle of {extent.nbytes} bytes, over {limits.pickle_nbytes}")
     if extent.sequential:  # pickles refer back and forth, so it is unpacked once
         extent = MemoryExtent(extent.read(0, extent.nbytes))
-    machine = Machine(
-        extent, constructors={**python_objects.CONSTRUCTORS, **numpy_objects.CONSTRUCTORS}, built=numpy_objects.built
-    )
+    streams = NestedStreams()
+    machine = Machine(extent, constructors=streams.constructors, built=_torch_objects.built, limits=limits)
     node = machine.load()
     held = getattr(node, "elements", None)
     if held is None or len(held) != math.prod(shape):
         raise CorruptFile(f"{where} does not hold the {math.prod(shape)} objects that its header announces")
     # An array of no dimensions is how numpy saves a dict or a list: what it holds is what was saved.
-    return (held[0] if shape == () else node), findings.foreign(machine, where)
+    return (held[0] if shape == () else node), findings.foreign(machine, where) + streams.issues(where)
 
 
 def read_archive(archive: Archive, limits: Limits, issues: list[Issue]) -> Dict:

@@ -1,7 +1,7 @@
 """A file that is one pickle: read once, then judged by the formats that are pickles.
 
 ``pickle`` and ``paddle-pickle`` look the same from outside; what the pickle holds tells them apart. The machine
-therefore runs once for both, with the names of Python, numpy and Paddle.
+therefore runs once for both, with the names of Python, numpy, Paddle and torch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CkptError, CorruptFile, TruncatedFile, damage
-from ckpt_tools.formats import _modules
+from ckpt_tools.formats import _torch_objects
 from ckpt_tools.formats._paddle_objects import Reductions
-from ckpt_tools.pickles import findings, numpy_objects, python_objects
+from ckpt_tools.formats._torch_stream import NestedStreams
+from ckpt_tools.pickles import findings
 from ckpt_tools.pickles.machine import Machine
-from ckpt_tools.pickles.nodes import Object
 
 _PROTO = 0x80
 _NEWEST_PROTOCOL = 5
@@ -33,12 +33,14 @@ _CERTAINLY_OLD = re.compile(
 
 @dataclass(frozen=True)
 class PickleFile:
-    """What the machine made of a file; ``tree`` is as the pickle has it, save that Paddle's reductions are tensors."""
+    """What the machine made of a file; ``tree`` is as the pickle has it, save that torch's and Paddle's reductions are
+    tensors."""
 
     source: Source
     machine: Machine
     tree: Any
     reductions: Reductions
+    streams: NestedStreams
 
     @property
     def producer(self) -> str:
@@ -47,7 +49,7 @@ class PickleFile:
 
     def issues(self, location: Location) -> list[Issue]:
         """Foreign classes and calls, and bytes behind the end."""
-        found = findings.foreign(self.machine, location.shown)
+        found = findings.foreign(self.machine, location.shown) + self.streams.issues(location.shown)
         rest = self.source.nbytes - self.machine.position
         if rest:
             another = begins_like_pickle(self.source.peek(self.machine.position, 16))
@@ -118,23 +120,18 @@ def _outcome(location: Location, limits: Limits) -> PickleFile | CkptError:
 
 
 def _read(source: Source, limits: Limits) -> PickleFile:
-    reductions = Reductions()
+    reductions, streams = Reductions(), NestedStreams()
     machine = Machine(
         source,
-        constructors={**python_objects.CONSTRUCTORS, **numpy_objects.CONSTRUCTORS, **reductions.constructors},
+        constructors={**streams.constructors, **reductions.constructors},
         persistent=_no_persistent_ids,
-        built=_built,
+        built=_torch_objects.built,
         limits=limits,
     )
     tree = machine.load()
     reductions.refuse_code(machine)
-    return PickleFile(source, machine, tree, reductions)
+    return PickleFile(source, machine, tree, reductions, streams)
 
 
 def _no_persistent_ids(value: Any) -> Any:
     raise CorruptFile("a persistent id, which has a meaning only in the archive that the pickle was taken from")
-
-
-def _built(machine: Machine, node: Object) -> Any:
-    made = numpy_objects.built(machine, node)
-    return made if made is not None else _modules.built(machine, node)

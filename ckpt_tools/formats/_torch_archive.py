@@ -70,7 +70,7 @@ class Folder:
                 continue
             with os.scandir(path / folder) as found:
                 for entry in found:
-                    if entry.is_file():
+                    if Path(entry.path).is_file():  # a DirEntry raises for links that go in circles
                         self.members["/".join(filter(None, (self.root, folder, entry.name)))] = Path(entry.path)
                         self.nbytes += entry.stat().st_size
                     if len(self.members) > DEFAULT_LIMITS.members:

@@ -15,6 +15,7 @@ from ckpt_tools.core.keys import natural_order, printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.tree import Dict
+from ckpt_tools.errors import CorruptFile
 from ckpt_tools.formats._parts import Parts
 
 _MODEL_STATES = re.compile(r".*mp_rank_\d+_model_states\.pt")
@@ -36,9 +37,11 @@ def _names(location: Location, pattern: re.Pattern[str]) -> list[str]:
 
 def read(location: Location, limits: Limits) -> Checkpoint:
     """The structure of the model states; of several ranks, each below the name of its file."""
+    names = _names(location, _MODEL_STATES) if location.is_directory else []
+    if not names:
+        raise CorruptFile("no mp_rank_<m>_model_states.pt in this directory")
     parts = Parts(location.path, limits)
     try:
-        names = _names(location, _MODEL_STATES)
         roots = Dict()
         for name in names:
             part = parts.open(name)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ckpt_tools.core.location import SHARD, V1_SHARD, Location, at
-from ckpt_tools.errors import CkptError, CorruptFile
-from ckpt_tools.formats import recognise
-from ckpt_tools.formats.table import Format
+from ckpt_tools.core.keys import natural_order
+from ckpt_tools.core.location import SHARD, Location, at
+from ckpt_tools.errors import CkptError, MissingInput, UnreadableInput, UsageError, damage
+from ckpt_tools.formats import detect, recognise
+from ckpt_tools.formats.table import FORMATS, Format
 
 #: Files that lie beside checkpoints and are none: records, logs, backups and temporary files of this and other tools.
 _COMPANIONS = re.compile(
@@ -20,49 +21,123 @@ _COMPANIONS = re.compile(
     r"|.*\.pdmodel|__model__|.*\.pdiparams\.info|__(variables|params)\.info__)",
     re.DOTALL,
 )
+#: What the files of checkpoints are called, in any format.
+SUFFIXES = {suffix for row in FORMATS for suffix in row.suffixes}
+#: Directories deeper than that below the one that is asked about are not looked into.
+_DEEPEST = 12
+#: Checkpoints named in one sentence.
+_NAMED = 8
+
+Member = tuple[Location, "Format | CkptError"]
 
 
-def members(directory: Path) -> Iterator[tuple[Location, Format | CkptError]]:
-    """The checkpoints directly inside ``directory``, by name; a damaged one comes with its error.
+def resolve(location: Location) -> list[Member]:
+    """The checkpoints that a location stands for: itself, or all that lie below a directory that is none itself.
 
-    Files that are no checkpoint, and shards whose index is listed, are passed over.
+    Raises when there is none.
     """
-    names = sorted(entry.name for entry in os.scandir(directory))
-    present = set(names)
-    parted: set[str] = set()  # prefixes of V1 checkpoints in several files that have been given
+    if location.is_directory and recognise(location) is None:
+        found = list(below(location.path))
+        if found:
+            return found
+    return [(location, detect(location))]
+
+
+def only(location: Location) -> tuple[Location, Format]:
+    """The one checkpoint that a location stands for. UsageError with their names when a directory holds several."""
+    found = resolve(location)
+    if len(found) > 1:
+        names = ", ".join(member.shown for member, _ in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise UsageError(
+            f"a directory with {len(found)} checkpoints, of which one has to be named: {names}{more}",
+            where=location.shown,
+        )
+    member, row = found[0]
+    if isinstance(row, CkptError):
+        raise row
+    return member, row
+
+
+def members(directory: Path) -> Iterator[Member]:
+    """The checkpoints directly inside ``directory``, by name; what is damaged or cannot be opened comes with its error.
+
+    Files that are no checkpoint, and shards whose index is listed, are passed over. UnreadableInput when the directory
+    cannot be listed.
+    """
+    with damage(str(directory)):
+        names = sorted((entry.name for entry in os.scandir(directory)), key=natural_order)
+    prefixes = {name.removesuffix(".index") for name in names if name.endswith(".index")}
     for name in names:
         shard = SHARD.fullmatch(name)
-        if _COMPANIONS.fullmatch(name) or (shard and shard["prefix"] + ".index" in present):
+        if _COMPANIONS.fullmatch(name) or (shard and shard["prefix"] in prefixes):
             continue
         path = directory / name
-        shown = str(path)
-        if name.endswith(".index"):
-            shown = shown[: -len(".index")]
+        shown = str(path).removesuffix(".index")
         try:
+            if shard:
+                prefixes.add(shard["prefix"])  # told of once
+                shown = str(directory / shard["prefix"])
+                raise MissingInput("the data of a TensorFlow checkpoint without its index", where=shown)
+            if not _may_hold_data(path):
+                continue
             location = at(path, shown=shown)
             row = recognise(location)
-        except CorruptFile as error:
+        except CkptError as error:
             yield Location(path, shown, path.is_dir()), error
             continue
-        except (CkptError, OSError):
-            continue
-        part = V1_SHARD.fullmatch(name) if row is not None and row.name == "tf-v1" else None
-        if part and part["prefix"] in parted:
-            continue
-        if part:
-            parted.add(part["prefix"])
-            location = at(path, shown=str(directory / part["prefix"]))
         if row is not None:
             yield location, row
 
 
-def below(directory: Path, depth: int = 12) -> Iterator[tuple[Location, Format | CkptError]]:
+def _may_hold_data(path: Path) -> bool:
+    """Whether this is a file or a directory. MissingInput for a link that is named like a checkpoint and dangles."""
+    if path.is_file() or path.is_dir():
+        return True
+    if path.is_symlink() and not path.exists():
+        target = path.readlink()
+        if SUFFIXES & {path.suffix.lower(), target.suffix.lower()}:
+            raise MissingInput(f"a link to {target}, which leads nowhere", where=str(path))
+    return False
+
+
+def below(directory: Path, depth: int = _DEEPEST) -> Iterator[Member]:
     """The checkpoints anywhere below ``directory``; hidden directories and links to directories are not entered."""
     found = list(members(directory))
     yield from found
     taken = {location.path for location, _ in found}
-    if depth:
-        for entry in sorted(os.scandir(directory), key=lambda e: e.name):
-            path = Path(entry.path)
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".") and path not in taken:
-                yield from below(path, depth - 1)
+    if not depth:
+        return
+    with damage(str(directory)):
+        folders = [entry.path for entry in os.scandir(directory) if _is_entered(entry)]
+    for folder in sorted(folders, key=natural_order):
+        path = Path(folder)
+        if path in taken:
+            continue
+        try:
+            yield from below(path, depth - 1)
+        except UnreadableInput as error:
+            yield Location(path, folder, True), error
+
+
+def _is_entered(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+
+
+def latest(directory: Path) -> Path | None:
+    """The file of the checkpoint that TensorFlow's state file in ``directory`` names as the latest; None without one.
+
+    UnreadableInput when the state file is damaged, or the checkpoint is not there.
+    """
+    from ckpt_tools.formats import _tf_places
+
+    state = directory / _tf_places.STATE_FILE
+    try:
+        location = at(state) if state.is_file() else None
+    except CkptError:
+        return None
+    if location is None:
+        return None
+    with damage(location.shown):
+        place = _tf_places.resolve(location)
+    return None if place is None else place.path

@@ -22,9 +22,10 @@ from ckpt_tools.core.spool import SpooledSource
 from ckpt_tools.core.tensors import Storage, StridedTensor, TensorInfo
 from ckpt_tools.core.tree import Opaque
 from ckpt_tools.errors import CkptError, CorruptFile
-from ckpt_tools.formats import _npy
+from ckpt_tools.formats import _torch_objects
 from ckpt_tools.formats._packed import Packing, allowed_nbytes, beginning, packing_of, unpacked
-from ckpt_tools.pickles import findings, numpy_objects, python_objects
+from ckpt_tools.formats._torch_stream import NestedStreams
+from ckpt_tools.pickles import findings, numpy_objects
 from ckpt_tools.pickles.machine import Machine
 from ckpt_tools.pickles.nodes import Global, Object
 
@@ -61,10 +62,10 @@ def read(location: Location, limits: Limits) -> Checkpoint:
     packing = packing_of(location.head)
     if packing is not None:
         source = _spooled(source, packing, limits)
-    arrays = _Arrays(location, limits)
+    arrays, streams = _Arrays(location, limits), NestedStreams()
     machine = Machine(
         source,
-        constructors={**python_objects.CONSTRUCTORS, **numpy_objects.CONSTRUCTORS},
+        constructors=streams.constructors,
         built=arrays.built,
         limits=limits,
     )
@@ -80,7 +81,11 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         root,
         producer=", ".join(["joblib", *told]),
         nbytes=location.nbytes,
-        issues=[*arrays.issues, *findings.foreign(machine, location.path.name)],
+        issues=[
+            *arrays.issues,
+            *findings.foreign(machine, location.path.name),
+            *streams.issues(location.path.name),
+        ],
         facts={"pickle protocol": str(machine.protocol)},
         sources=[source],
         limits=limits,
@@ -109,7 +114,7 @@ class _Arrays:
                 return self._following(machine, node.state)
             if name == "NDArrayWrapper":
                 return self._beside(node.state)
-        return numpy_objects.built(machine, node)
+        return _torch_objects.built(machine, node)
 
     def _following(self, machine: Machine, state: dict[Any, Any]) -> Any:
         kind = numpy_objects.element_type(state["dtype"])
@@ -131,6 +136,8 @@ class _Arrays:
 
     def _beside(self, state: dict[Any, Any]) -> Any:
         """The array in a file of its own. One that cannot be had stays an object, with an issue."""
+        from ckpt_tools.formats import _npy  # needed by files of another decade
+
         name = state.get("filename")
         if not isinstance(name, str) or PurePath(name).name != name:
             raise CorruptFile("an array in a file whose name is not that of a file beside this one")
@@ -147,7 +154,9 @@ class _Arrays:
 
 def _nested(machine: Machine) -> Any:
     """The complete pickle of an array of objects that stands at the machine's position."""
-    inner = Machine(machine.extent, constructors=machine.constructors, built=numpy_objects.built, limits=machine.limits)
+    inner = Machine(
+        machine.extent, constructors=machine.constructors, built=_torch_objects.built, limits=machine.limits
+    )
     inner.position = machine.position
     node = inner.load()
     machine.position = inner.position

@@ -58,7 +58,7 @@ def _holds_variables(directory: Path) -> bool:
     """Whether most of the first few files are variables, and none is a program's parameters all in one."""
     variables = others = 0
     for entry in sorted(os.scandir(directory), key=lambda e: e.name)[:_MOST_FILES]:
-        if not entry.is_file() or entry.name.startswith(".") or entry.name == _PROGRAM_NAME:
+        if not Path(entry.path).is_file() or entry.name.startswith(".") or entry.name == _PROGRAM_NAME:
             continue
         if entry.name in COMBINED_NAMES or entry.name.endswith(COMBINED_SUFFIX):
             return False

@@ -1,41 +1,24 @@
 """``torch-legacy``: what ``torch.save`` wrote before 1.6, and still does when asked: pickles, then raw storages.
 
-Five pickles one after the other: a magic number, the protocol version 1001, facts about the writer's machine, the
-object, and the keys of the storages; then for each key the number of elements (i64) and the elements, unaligned and
-little-endian whatever the writer's machine was (torch/serialization.py, ``_legacy_save`` and ``_legacy_load``). Where a
-storage lies is therefore known only after the object has been read: storages are promised first and placed afterwards.
-Refused: another version, storages that are described and not stored, sizes that contradict the object.
+Source: torch/serialization.py, read by :mod:`~ckpt_tools.formats._torch_stream`. Of several objects saved into one file
+only the first is shown, and the others are told of.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from ckpt_tools.core.checkpoint import Checkpoint
-from ckpt_tools.core.dtypes import DType
 from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
-from ckpt_tools.core.tensors import Storage
-from ckpt_tools.errors import CorruptFile, TruncatedFile
-from ckpt_tools.formats import _torch_objects
+from ckpt_tools.formats import _torch_stream
 from ckpt_tools.pickles import findings
-from ckpt_tools.pickles.machine import Machine
-from ckpt_tools.pickles.nodes import Global
-
-MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
-_PROTOCOL_VERSION = 1001
-#: The magic number as LONG1 (protocols 2 and later) and as LONG (0 and 1) write it.
-MAGICS = (b"\x8a\x0a" + MAGIC_NUMBER.to_bytes(10, "little") + b".", b"L%dL\n." % MAGIC_NUMBER)
-_COUNT_NBYTES = 8
 
 
 def probe(location: Location) -> str | None:
     """Why this is a legacy stream, or None."""
-    return "the magic number of torch.save's stream" if any(magic in location.head for magic in MAGICS) else None
+    return "the magic number of torch.save's stream" if _torch_stream.begins_like(location.head) else None
 
 
 def read(location: Location, limits: Limits) -> Checkpoint:
@@ -49,45 +32,25 @@ def read(location: Location, limits: Limits) -> Checkpoint:
 
 
 def _read(source: Source, location: Location, limits: Limits) -> Checkpoint:
-    storages = Storages(source)
-    machine = _torch_objects.machine(source, persistent=storages)
-    if machine.load() != MAGIC_NUMBER:
-        raise CorruptFile("the first pickle is not the magic number of torch's legacy format")
-    version = machine.load()
-    if version != _PROTOCOL_VERSION:
-        found = version if type(version) is int and version < 1 << 32 else "something else"
-        raise CorruptFile(f"the version of torch's legacy format is {found}, known is {_PROTOCOL_VERSION}")
-    machine.load()  # sizes and byte order of the writer's machine: nothing depends on them, code may still hide there
-    tree = machine.load()
-    protocol = machine.protocol
-    end = storages.place(_keys(machine), machine.position)
-    issues = findings.foreign(machine, location.path.name)
-    if end < source.nbytes:
-        issues.append(_trailing(source, end, location.path.name))
+    stream = _torch_stream.read(FileExtent(source, 0, source.nbytes))
+    issues = findings.foreign(stream.machine, location.path.name)
+    if stream.end < source.nbytes:
+        issues.append(_trailing(source, stream.end, location.path.name))
     return Checkpoint(
         "torch-legacy",
         location,
-        tree,
-        producer=f"torch legacy stream, pickle protocol {protocol}",
+        stream.tree,
+        producer=f"torch legacy stream, pickle protocol {stream.protocol}",
         nbytes=location.nbytes,
         issues=issues,
-        facts={"pickle protocol": str(protocol)},
+        facts={"pickle protocol": str(stream.protocol)},
         sources=[source],
         limits=limits,
     )
 
 
-def _keys(machine: Machine) -> list[str]:
-    keys = machine.load()
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise CorruptFile("the fifth pickle is not the list of storage keys")
-    if len(set(keys)) != len(keys):
-        raise CorruptFile("the list of storage keys names one storage twice")
-    return keys
-
-
 def _trailing(source: Source, end: int, where: str) -> Issue:
-    more = any(magic in source.peek(end, 64) for magic in MAGICS)
+    more = _torch_stream.begins_like(source.peek(end, 64))
     return Issue(
         "integrity-trailing-bytes",
         Severity.WARNING,
@@ -95,75 +58,3 @@ def _trailing(source: Source, end: int, where: str) -> Issue:
         f"{source.nbytes - end} bytes follow the last storage"
         + ("; they begin another saved object, only the first is shown" if more else ""),
     )
-
-
-class Storages:
-    """The meaning of persistent ids, and where the storages they promise turn out to lie.
-
-    ``('storage', class, key, location, numel, view)``: ``view`` is None or ``(key, offset, size)``, a part of the
-    storage in elements. ``('module', class, source file, source)`` stands for the class of a module.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._promised: dict[str, tuple[Storage, DType]] = {}
-
-    def __call__(self, persistent_id: Any) -> Any:
-        kind = persistent_id[0] if isinstance(persistent_id, tuple) and persistent_id else None
-        if kind == "module" and len(persistent_id) > 1 and isinstance(persistent_id[1], Global):
-            return persistent_id[1]
-        if kind != "storage" or len(persistent_id) < 5:
-            raise CorruptFile("a persistent id that is neither a storage nor a module")
-        _, cls, key, device, numel = persistent_id[:5]
-        view = persistent_id[5] if len(persistent_id) > 5 else None
-        dtype = _torch_objects.storage_dtype(cls)
-        if type(key) is not str or type(numel) is not int or numel < 0:
-            raise CorruptFile("a storage whose key is no text or whose size is no number of elements")
-        nbytes = numel * dtype.itemsize
-        if nbytes > self._source.nbytes:
-            raise TruncatedFile(f"storage {key} needs {nbytes} bytes, the whole file has {self._source.nbytes}")
-        if key not in self._promised:
-            extent = FileExtent(self._source, 0, nbytes)
-            self._promised[key] = Storage(extent, location=device if type(device) is str else "cpu"), dtype
-        storage, _ = self._promised[key]
-        if storage.nbytes != nbytes:
-            raise CorruptFile(f"storage {key} has {storage.nbytes} bytes in one place and {nbytes} in another")
-        start, count = _part(view, numel)
-        return _torch_objects.StorageView(dtype, count, storage, start)
-
-    def place(self, keys: list[str], position: int) -> int:
-        """Find the storages of ``keys`` from ``position`` on and return where the last one ends."""
-        for index, key in enumerate(keys):
-            if key not in self._promised:
-                raise CorruptFile(f"storage {printable(key)} is stored and nothing in the object refers to it")
-            storage, dtype = self._promised[key]
-            which = f"storage {printable(key)} ({index + 1} of {len(keys)})"
-            left = self._source.nbytes - position - _COUNT_NBYTES
-            if left < storage.nbytes:
-                raise TruncatedFile(
-                    f"{which} needs {storage.nbytes} bytes at byte {position + _COUNT_NBYTES}, {max(left, 0)} are left",
-                    hint="copy or download it again; if a training wrote it, that save was interrupted",
-                )
-            numel = int.from_bytes(self._source.read(position, _COUNT_NBYTES), "little", signed=True)
-            if numel * dtype.itemsize != storage.nbytes:
-                raise CorruptFile(f"{which} has {numel} elements of {dtype}, the object expects {storage.nbytes} bytes")
-            position += _COUNT_NBYTES
-            assert isinstance(storage.extent, FileExtent)
-            storage.extent.offset = position
-            position += storage.nbytes
-        unplaced = self._promised.keys() - set(keys)
-        if unplaced:
-            raise CorruptFile(f"storage {printable(min(unplaced))} is referred to and not among the stored ones")
-        return position
-
-
-def _part(view: Any, numel: int) -> tuple[int, int]:
-    """The first element and the number of elements that a view of a storage of ``numel`` elements looks at."""
-    if view is None:
-        return 0, numel
-    if not isinstance(view, tuple) or len(view) != 3 or type(view[1]) is not int or type(view[2]) is not int:
-        raise CorruptFile("a view of a storage that is not (key, offset, size)")
-    _, start, count = view
-    if start < 0 or count < 0 or start + count > numel:
-        raise CorruptFile(f"a view of elements {start} to {start + count} of a storage of {numel}")
-    return start, count

@@ -9,6 +9,7 @@ persistent ids are keys, or tuples that begin with a module's class. All numbers
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -83,6 +84,10 @@ def _read(source: Source, location: Location, limits: Limits) -> Checkpoint:
     )
 
 
+#: The size of a member, as POSIX ustar writes it.
+_OCTAL = re.compile(rb"[\0 ]*([0-7]+)[\0 ]*")
+
+
 def _members(source: Source) -> Iterator[tuple[str, FileExtent]]:
     """Names and bytes of the first members; a member may reach beyond the file."""
     position = 0
@@ -90,10 +95,10 @@ def _members(source: Source) -> Iterator[tuple[str, FileExtent]]:
         header = source.peek(position, _BLOCK_NBYTES)
         if len(header) < _BLOCK_NBYTES or header[_MAGIC_AT:][: len(_MAGIC)] != _MAGIC:
             return
-        digits = header[124:136].strip(b"\0 ")
-        if not digits.isdigit():
+        digits = _OCTAL.fullmatch(header[124:136])
+        if digits is None:
             return
-        nbytes = int(digits, 8)
+        nbytes = int(digits[1], 8)
         position += _BLOCK_NBYTES
         if header[156:157] in (b"0", b"\0"):  # an ordinary file, as against extended headers
             name = header[:100].split(b"\0", 1)[0].decode("latin-1")

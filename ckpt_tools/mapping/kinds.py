@@ -125,19 +125,18 @@ PART_BY_LEAF: Mapping[str, str] = {
     "depthwise_kernel": "weight",
     "alpha": "weight",
 }
-#: What only one framework writes as the last segment.
-FAMILY_BY_LEAF: Mapping[str, str] = {
+#: What only one framework writes as the last segment. ``gamma`` is not here: torch models use it for layer scales.
+_FAMILY_BY_LEAF: Mapping[str, str] = {
     "running_mean": "torch",
     "running_var": "torch",
     "num_batches_tracked": "torch",
     "_mean": "paddle",
     "_variance": "paddle",
-    "kernel": "keras",
-    "gamma": "keras",
     "moving_mean": "keras",
     "moving_variance": "keras",
-    "embeddings": "keras",
+    "recurrent_kernel": "keras",
     "depthwise_kernel": "keras",
+    "embeddings": "keras",
 }
 _KERAS_CELLS = frozenset({"lstm_cell", "gru_cell", "simple_rnn_cell"})
 _KERAS_RECURRENT = {"kernel": "weight_ih", "recurrent_kernel": "weight_hh", "bias": "bias_ih"}
@@ -185,8 +184,9 @@ def canonical(name: str, known: LayerPart | None = None) -> tuple[str, ...]:
     parts = segments(name)
     if len(parts) >= 3 and parts[-3] == "parametrizations" and parts[-1] in _WEIGHT_NORM:
         return (*parts[:-3], parts[-2] + _WEIGHT_NORM[parts[-1]])
-    if len(parts) >= 3 and parts[-2] in _KERAS_CELLS and parts[-1] in _KERAS_RECURRENT:
-        path, reverse = parts[:-2], ""
+    in_cell = len(parts) >= 3 and parts[-2] in _KERAS_CELLS
+    if parts[-1] in _KERAS_RECURRENT and (in_cell or (known is not None and known.kind in RECURRENT)):
+        path, reverse = parts[:-2] if in_cell else parts[:-1], ""
         if len(path) >= 2 and path[-1].startswith(("forward_", "backward_")):
             reverse = "_reverse" if path[-1].startswith("backward_") else ""
             path = path[:-1]
@@ -199,12 +199,16 @@ def canonical(name: str, known: LayerPart | None = None) -> tuple[str, ...]:
 
 def family_of_names(names: Sequence[str]) -> str | None:
     """The one framework whose spellings occur among the names; None when none or several do."""
-    found = {FAMILY_BY_LEAF.get(segments(name)[-1]) for name in names} - {None}
+    leaves = {segments(name)[-1] for name in names}
+    found = {_FAMILY_BY_LEAF[leaf] for leaf in leaves if leaf in _FAMILY_BY_LEAF}
+    if not found and "kernel" in leaves and "weight" not in leaves:
+        return "keras"
     return found.pop() if len(found) == 1 else None
 
 
 def infer_parts(shapes: Mapping[str, Shape]) -> dict[str, LayerPart]:
-    """What names and their siblings say beyond doubt: normalisations with statistics, recurrent layers, convolutions.
+    """What names and their siblings say beyond doubt: normalisations with statistics, recurrent layers, convolutions,
+    and what has names of its own in Keras.
 
     A matrix called ``weight`` is not in the answer: it may be a Linear or an Embedding.
     """
@@ -225,16 +229,26 @@ _GATES = {4: "lstm", 3: "gru", 1: "rnn"}
 
 
 def _beyond_doubt(part: str, layer: Mapping[str, str], shapes: Mapping[str, Shape], name: str) -> str:
+    leaf = segments(name)[-1]
+    if leaf in _KERAS_RECURRENT and "recurrent_kernel" in {segments(other)[-1] for other in layer.values()}:
+        hidden_kernel = next(other for other in layer.values() if segments(other)[-1] == "recurrent_kernel")
+        return _kind_by_gates(shapes[hidden_kernel])
     recurrent = _RECURRENT_PART.fullmatch(part)
     if recurrent is not None:
         hidden = "weight_hh" + (recurrent["layer"] or "") + (recurrent["reverse"] or "")
-        shape = sorted(shapes[layer[hidden]]) if hidden in layer else []
-        gates = shape[1] // shape[0] if len(shape) == 2 and shape[0] and shape[1] % shape[0] == 0 else 0
-        kind = _GATES.get(gates, "")
+        kind = _kind_by_gates(shapes[layer[hidden]]) if hidden in layer else ""
         return kind if recurrent["layer"] or not kind else f"{kind}_cell"
     if "running_mean" in layer and part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
         return "batch_norm"
     rank = len(shapes[name])
+    if leaf == "embeddings" or (leaf == "kernel" and rank == 2):
+        return "embedding" if leaf == "embeddings" else "linear"
     if part in ("weight", "weight_v", "weight_orig") and 3 <= rank <= 5:
-        return f"depthwise_conv{rank - 2}d" if segments(name)[-1] == "depthwise_kernel" else f"conv{rank - 2}d"
+        return f"depthwise_conv{rank - 2}d" if leaf == "depthwise_kernel" else f"conv{rank - 2}d"
     return ""
+
+
+def _kind_by_gates(shape: Shape) -> str:
+    """The recurrent layer whose hidden-to-hidden weights have this shape: one square for each gate."""
+    small, large = sorted(shape) if len(shape) == 2 else (0, 0)
+    return _GATES.get(large // small, "") if small and large % small == 0 else ""

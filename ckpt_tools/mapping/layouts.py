@@ -53,13 +53,14 @@ def to_torch(family: str, layer: LayerPart, shape: Shape) -> Transforms | None:
     return _keras_to_torch(layer, shape)
 
 
-def from_torch(family: str, layer: LayerPart, shape: Shape) -> Transforms | None:
-    """Steps from torch's layout of this part to ``family``'s; None as for :func:`to_torch`."""
+def from_torch(family: str, layer: LayerPart, shape: Shape, target: Shape | None = None) -> Transforms | None:
+    """Steps from torch's layout of this part to ``family``'s; None as for :func:`to_torch`. The shape of the ``target``
+    tells how many inputs a depthwise convolution has."""
     if family == "torch" or not shape:
         return ()
     if family == "paddle":
         return _paddle(layer, shape)
-    return _torch_to_keras(layer, shape)
+    return _torch_to_keras(layer, shape, target)
 
 
 def between(
@@ -73,7 +74,7 @@ def between(
     if first is None:
         return None
     middle = shape_after(first, shape)
-    second = from_torch(target, layer, middle)
+    second = from_torch(target, layer, middle, target_shape)
     if second is None:
         return None
     steps = _simplified((*first, *second))
@@ -121,7 +122,7 @@ def _keras_to_torch(layer: LayerPart, shape: Shape) -> Transforms | None:
     return None
 
 
-def _torch_to_keras(layer: LayerPart, shape: Shape) -> Transforms | None:
+def _torch_to_keras(layer: LayerPart, shape: Shape, target: Shape | None) -> Transforms | None:
     kind, part = layer
     rank = len(shape)
     if rank == 1 or kind in NORMS or kind in ("prelu", "embedding"):
@@ -132,7 +133,10 @@ def _torch_to_keras(layer: LayerPart, shape: Shape) -> Transforms | None:
     if kind == "linear" and rank == 2:
         return _TRANSPOSE
     if kind.startswith("depthwise_conv"):
-        return None  # the number of inputs is not in the shape; a target shape or the model says it
+        if target is None or len(target) != rank or rank not in (3, 4):
+            return None  # the number of inputs is not in torch's shape
+        axes = (2, 0, 1) if rank == 3 else (2, 3, 0, 1)
+        return (Reshape((*target[-2:], *shape[2:])), Permute(axes))
     if kind in CONVOLUTIONS and rank in _KERNEL_AXES_BACK:
         return (Permute(_KERNEL_AXES_BACK[rank]),)
     return None

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt_tools.core.checkpoint import Checkpoint, Entry
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Globs, Key
+from ckpt_tools.core.keys import Globs, Key, plain_name
 from ckpt_tools.core.location import Location, locate
 from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, Tensor
-from ckpt_tools.core.tree import Cycle, NumpyScalar, Opaque, SetNode
-from ckpt_tools.errors import CkptError, CorruptFile, MissingBytes, UsageError
-from ckpt_tools.formats import detect, families, format_named, open_location, recognise
+from ckpt_tools.core.tree import DECIMAL_BITS, Cycle, NumpyScalar, Opaque, SetNode, integer_text
+from ckpt_tools.errors import CkptError, LimitExceeded, MissingBytes, UnreadableInput, UsageError
+from ckpt_tools.formats import families, format_named, open_location
 from ckpt_tools.formats.table import Format
 from ckpt_tools.pickles.nodes import Blob, Global, LongText, TextBlob
 
@@ -31,19 +31,12 @@ if TYPE_CHECKING:
 _SHOWN_TEXT = 10_000
 
 
-Found = tuple[Location, "Format | CkptError"]
-
-
-def find(path: str | os.PathLike[str], format: str | None = None) -> list[Found]:
+def find(path: str | os.PathLike[str], format: str | None = None) -> list[families.Member]:
     """The checkpoints a path stands for: one, or all that a directory holds. Raises when there is none."""
     location = locate(path)
     if format is not None:
         return [(location, format_named(format))]
-    if location.is_directory and recognise(location) is None:
-        found = list(families.members(location.path)) or list(families.below(location.path))
-        if found:
-            return found
-    return [(location, detect(location))]
+    return families.resolve(location)
 
 
 def opened(location: Location, row: Format | CkptError) -> Checkpoint:
@@ -53,16 +46,12 @@ def opened(location: Location, row: Format | CkptError) -> Checkpoint:
     return open_location(location, row)
 
 
-def values_nbytes(checkpoint: Checkpoint) -> int:
-    """Bytes that reading all values takes, for a progress bar."""
-    return sum(tensor.nbytes for tensor in checkpoint.tensors.values())
-
-
 @dataclass(frozen=True)
 class Group:
-    """What lies below one name."""
+    """What lies below one name; ``parts`` are its parts."""
 
     name: str
+    parts: tuple[str, ...]
     totals: Totals
 
 
@@ -102,11 +91,11 @@ class Listing:
     def groups(self, depth: int) -> list[Group]:
         """Sums by the first ``depth`` parts of the name; a part of a key counts, and so does one between dots of the
         last part when depth reaches that far."""
-        members: dict[str, list[Tensor]] = {}
+        members: dict[tuple[str, tuple[str, ...]], list[Tensor]] = {}
         for entry in self.entries:
             if entry.is_tensor:
-                members.setdefault(_group_name(entry, depth), []).append(entry.node)
-        return [Group(name, totals(tensors)) for name, tensors in members.items()]
+                members.setdefault(_group_of(entry, depth), []).append(entry.node)
+        return [Group(name, parts, totals(tensors)) for (name, parts), tensors in members.items()]
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``ls --json`` has for one checkpoint."""
@@ -135,33 +124,31 @@ class Listing:
         }
 
 
-def _group_name(entry: Entry, depth: int) -> str:
+def _group_of(entry: Entry, depth: int) -> tuple[str, tuple[str, ...]]:
+    """The name of the group of an entry, and its parts."""
     if len(entry.key) > 1:
-        parts = [*map(str, entry.key[:-1]), *str(entry.key[-1]).split(".")]
-        used = min(depth, len(parts))
-        inside_last = used - (len(entry.key) - 1)
-        if inside_last <= 0:
-            return "/".join(parts[:used])
-        return "/".join([*parts[: len(entry.key) - 1], ".".join(parts[len(entry.key) - 1 : used])])
-    text = entry.name
-    separator = "/" if "/" in text else "."
-    return separator.join(text.split(separator)[:depth])
+        outer = tuple(map(str, entry.key[:-1]))
+        inner = str(entry.key[-1]).split(".")[: max(depth - len(outer), 0)]
+        parts = (*outer[:depth], *inner)
+        return "/".join([*outer[:depth], ".".join(inner)] if inner else outer[:depth]), parts
+    separator = "/" if "/" in entry.name else "."
+    parts = tuple(entry.name.split(separator)[:depth])
+    return separator.join(parts), parts
 
 
 def make(
     checkpoint: Checkpoint,
-    globs: Globs,
+    entries: list[Entry],
     *,
-    root: str | None = None,
     digests: bool = False,
     stats: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Listing:
-    """List the leaves that were asked for; with ``digests`` or ``stats`` their values are read, a chunk at a time.
+    """List leaves of a checkpoint; with ``digests`` or ``stats`` their values are read, a chunk at a time.
 
     Bytes that cannot be had do not stop the listing: the tensor has no digest, and an issue says why.
     """
-    listing = Listing(checkpoint, selected(checkpoint, globs, root), list(checkpoint.issues))
+    listing = Listing(checkpoint, entries, list(checkpoint.issues))
     listing.digests = {} if digests else None
     listing.numbers = {} if stats else None
     if not digests and not stats:
@@ -176,7 +163,7 @@ def make(
                 from ckpt_tools.ops import numbers
 
                 if numbers.has_numbers(entry.node):
-                    listing.numbers[entry.name] = numbers.measure(entry.node)
+                    listing.numbers[entry.name] = numbers.measure(entry.node, progress)
         except MissingBytes as error:
             if not (isinstance(entry.node, AbsentTensor) and entry.node.by_design):
                 listing.bytes_missing = True
@@ -188,9 +175,10 @@ def make(
                         f"its bytes are not here: {error.message}",
                     )
                 )
-        except CorruptFile as error:
+        except UnreadableInput as error:
             listing.bytes_missing = True
-            listing.issues.append(Issue("integrity-damaged-bytes", Severity.ERROR, entry.name, error.message))
+            code = "integrity-over-limit" if isinstance(error, LimitExceeded) else "integrity-damaged-bytes"
+            listing.issues.append(Issue(code, Severity.ERROR, entry.name, error.message))
     return listing
 
 
@@ -200,7 +188,7 @@ class Summary:
 
     path: str
     nbytes: int
-    age_seconds: float
+    age_seconds: float | None
     format: str | None = None
     iteration: int | None = None
     tensors: int | None = None
@@ -211,14 +199,36 @@ class Summary:
 
 #: Top-level values that say how far a training is, the most telling first.
 _STEP_NAMES = ("iteration", "iterations", "global_step", "step", "steps", "save_counter", "epoch")
-_LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)", re.DOTALL)
+#: ``76000`` in ``snapshot_iter_76000``, not a part of ``val_loss=0.25``; at most 18 digits fit 64 bits.
+_WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d{1,18}(?!\d|\.\d)")
 
 
-def summarise(location: Location, row: Format | CkptError) -> Summary:
-    """A line about one of several checkpoints; damage is told in it, not raised."""
-    path = location.path
-    nbytes = location.nbytes
-    age = time.time() - path.stat().st_mtime
+def summarise(found: Iterable[families.Member]) -> tuple[list[Summary], list[Issue]]:
+    """A line about each of several checkpoints, and what is odd about the files that name the latest of them.
+
+    Damage is told in the line, not raised.
+    """
+    found = list(found)
+    latest: set[Path] = set()
+    issues = []
+    for directory in dict.fromkeys(location.path.parent for location, _ in found):
+        try:
+            path = families.latest(directory)
+        except CkptError as error:
+            message = error.message
+            issues.append(
+                Issue("paths-latest", Severity.WARNING, error.where or str(directory), message, hint=error.hint)
+            )
+        else:
+            latest.update([] if path is None else [path])
+    return [_summary(location, row, "latest" if location.path in latest else None) for location, row in found], issues
+
+
+def _summary(location: Location, row: Format | CkptError, remark: str | None) -> Summary:
+    try:
+        age = time.time() - location.path.stat().st_mtime
+    except OSError:  # a link that leads nowhere
+        age = None
     try:
         with opened(location, row) as checkpoint:
             sums = totals(checkpoint.tensors.values())
@@ -230,18 +240,22 @@ def summarise(location: Location, row: Format | CkptError) -> Summary:
                 iteration_of(checkpoint),
                 sums.tensors,
                 sums.parameters,
+                remark,
             )
     except CkptError as error:
-        return Summary(location.shown, nbytes, age, error=error.message)
+        return Summary(location.shown, location.nbytes, age, remark=remark, error=error.message)
 
 
 def iteration_of(checkpoint: Checkpoint) -> int | None:
-    """How far the training was: a value of the file that says so, else the last number in its name."""
+    """How far the training was: a value of the file that says so, else the last whole number in its name."""
     found = iteration_inside(checkpoint)
     if found is not None:
         return found
-    number = _LAST_NUMBER.search(Path(checkpoint.location.shown).name.split(".")[0])
-    return int(number[1]) if number and len(number[1]) < 19 else None
+    name = Path(checkpoint.location.shown).name
+    while Path(name).suffix.lower() in families.SUFFIXES:
+        name = Path(name).stem
+    numbers = _WHOLE_NUMBER.findall(name)
+    return int(numbers[-1]) if numbers else None
 
 
 def iteration_inside(checkpoint: Checkpoint) -> int | None:
@@ -250,7 +264,7 @@ def iteration_inside(checkpoint: Checkpoint) -> int | None:
     for name in _STEP_NAMES:
         value = tops.get(name)
         value = value.value if isinstance(value, NumpyScalar) else value
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
             return value
     return None
 
@@ -386,8 +400,10 @@ def value_of(node: Any) -> Any:
     """A value as JSON can hold it: objects by their class, NaN and infinities as text, bytes as escaped text."""
     if isinstance(node, NumpyScalar):
         return value_of(node.value)
-    if isinstance(node, bool) or node is None or isinstance(node, (int, str)):
+    if isinstance(node, bool) or node is None or isinstance(node, str):
         return node
+    if isinstance(node, int):
+        return node if node.bit_length() <= DECIMAL_BITS else integer_text(node)
     if isinstance(node, float):
         return node if math.isfinite(node) else "NaN" if node != node else "Infinity" if node > 0 else "-Infinity"
     if isinstance(node, complex):
@@ -399,7 +415,7 @@ def value_of(node: Any) -> Any:
     if isinstance(node, Global):
         return node.path
     if isinstance(node, Cycle):
-        return "/".join(map(str, node.to))
+        return plain_name(node.to)
     if isinstance(node, LongText):
         return node.read() if node.extent.nbytes <= _SHOWN_TEXT else f"text of {node.extent.nbytes} bytes"
     if isinstance(node, Blob):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Numbers:
-    """``min``, ``max``, ``mean`` and ``std`` (population) are over the finite values; None when there are none.
+    """``min``, ``max``, ``mean`` and ``std`` (population) are over the finite values; None when there are none, or when
+    a sum goes beyond what float64 can hold.
 
     Of complex values the magnitudes are counted.
     """
@@ -67,11 +68,16 @@ class Numbers:
         return {
             "min": self.min,
             "max": self.max,
-            "mean": self.mean,
-            "std": self.std,
+            "mean": _unless_overflown(self.mean),
+            "std": _unless_overflown(self.std),
             "nan": self.nan,
             "inf": self.inf,
         }
+
+
+def _unless_overflown(value: float | None) -> float | None:
+    """Values near the largest float64 can have sums beyond it."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def has_numbers(tensor: Tensor) -> bool:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ckpt_tools.core.checkpoint import Checkpoint, Entry
+from ckpt_tools.core.dtypes import BY_NAME
 from ckpt_tools.core.extents import MemoryExtent
 from ckpt_tools.core.keys import quoted_name
-from ckpt_tools.core.tensors import Storage, StridedTensor, StringTensor, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.tensors import (
+    CompositeTensor,
+    Storage,
+    StridedTensor,
+    StringTensor,
+    Tensor,
+    TensorInfo,
+    row_major_strides,
+)
 from ckpt_tools.errors import UsageError
 from ckpt_tools.ops import numbers as measuring
 from ckpt_tools.ops.listing import StorageLabels, tensor_row, value_of
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
 Index = tuple[Any, ...]  # whole numbers, slices and at most one ``...``
 
 _SLICE = re.compile(r"(?P<name>.*)\[(?P<index>[\d\s:,.\-]*)\]", re.DOTALL)
+_STORED_AS = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
 #: Elements of a string tensor that are shown.
 _STRINGS = 20
 #: A slice of at most this many values stands in the JSON.
@@ -32,23 +42,30 @@ _VALUES_IN_JSON = 10_000
 
 @dataclass(frozen=True)
 class Shown:
-    """One tensor looked at. ``values`` are those of the slice, ``numbers`` and ``counts`` are about the same."""
+    """One tensor looked at. ``values`` are those of the slice, ``numbers`` and ``counts`` are about the same.
+
+    ``strings`` are the first elements of ``of_strings`` of a string tensor; ``parts`` those of a composite one.
+    """
 
     entry: Entry
-    values: numpy.ndarray | None
-    numbers: measuring.Numbers | None
-    counts: list[int]
-    strings: list[bytes] | None
+    values: numpy.ndarray | None = None
+    numbers: measuring.Numbers | None = None
+    counts: Sequence[int] = ()
+    strings: list[bytes] | None = None
+    of_strings: int = 0
+    parts: Sequence[Shown] = ()
 
     def to_json(self, labels: StorageLabels) -> dict[str, Any]:
         """The members of the JSON document."""
         row = tensor_row(self.entry, labels)
         row["stats"] = self.numbers.to_json() if self.numbers else None
-        row["histogram"] = self.counts
+        row["histogram"] = list(self.counts)
         if self.strings is not None:
             row["values"] = [element.decode("utf-8", "backslashreplace") for element in self.strings]
         elif self.values is not None and self.values.size <= _VALUES_IN_JSON:
             row["values"] = _plain(self.values)
+        if self.parts:
+            row["parts"] = {part.entry.name: part.to_json(labels) for part in self.parts}
         return row
 
 
@@ -114,17 +131,53 @@ def _index(text: str) -> Index:
 
 
 def look(entry: Entry, index: Index | None, *, bins: int, progress: Callable[[int], None] | None = None) -> Shown:
-    """Read a tensor, or a slice of it, and measure it; values are streamed, and kept only when they are few."""
+    """Read a tensor, or a slice of it, and measure it; values are streamed, and kept only when they are few.
+
+    UsageError when the slice does not fit.
+    """
     tensor: Tensor = entry.node
     if isinstance(tensor, StringTensor):
-        return Shown(entry, None, None, [], tensor.elements()[:_STRINGS])
-    if not measuring.has_numbers(tensor):
-        return Shown(entry, None, None, [], None)
-    part = part_of(entry, index)
+        return _look_at_strings(entry, tensor, index)
+    if isinstance(tensor, CompositeTensor):
+        if index is not None:
+            raise UsageError(f"a {tensor.scheme} tensor is shown by its parts; a slice of it cannot be")
+        parts = [Entry(entry.key, name, part) for name, part in tensor.parts.items()]
+        return Shown(entry, parts=[look(part, None, bins=bins, progress=progress) for part in parts])
+    part = _as_integers(part_of(entry, index))
+    values = part.numpy() if part.nbytes <= _KEPT_NBYTES and _is_array(part) else None
+    if not measuring.has_numbers(part):
+        return Shown(entry, values)
     numbers = measuring.measure(part, progress)
-    counts = measuring.histogram(part, numbers, bins, progress)
-    values = part.numpy() if part.nbytes <= _KEPT_NBYTES else None
-    return Shown(entry, values, numbers, counts, None)
+    return Shown(entry, values, numbers, measuring.histogram(part, numbers, bins, progress))
+
+
+def _as_integers(tensor: Tensor) -> Tensor:
+    """The integers of a quantized tensor, which numpy has no type for, as the integers they are."""
+    name = _STORED_AS.get(tensor.info.dtype.name)
+    if name is None or not isinstance(tensor, StridedTensor):
+        return tensor
+    info = TensorInfo(BY_NAME[name], tensor.info.shape)
+    return StridedTensor(info, tensor.storage, tensor.offset, tensor.strides)
+
+
+def _look_at_strings(entry: Entry, tensor: StringTensor, index: Index | None) -> Shown:
+    values: Any = tensor.numpy()
+    if index is not None:
+        try:
+            values = values[index]
+        except IndexError as error:
+            raise UsageError(f"the shape is {list(tensor.info.shape)}: {error}") from None
+    elements = [values] if isinstance(values, bytes) else values.reshape(-1).tolist()
+    return Shown(entry, strings=elements[:_STRINGS], of_strings=len(elements))
+
+
+def _is_array(tensor: Tensor) -> bool:
+    """Whether numpy has an element type for it; of numbers, texts, times or records."""
+    try:
+        tensor.info.dtype.to_numpy()
+    except ValueError:
+        return False
+    return not isinstance(tensor, (CompositeTensor, StringTensor))
 
 
 #: Values of larger tensors are measured, not kept to be printed.
@@ -141,7 +194,7 @@ def part_of(entry: Entry, index: Index | None) -> Tensor:
         return tensor
     shape = tensor.info.shape
     if index.count(...) > 1 or len(index) - index.count(...) > len(shape):
-        raise UsageError(f"{entry.name} has shape {list(shape)}: the slice has {len(index)} parts")
+        raise UsageError(f"the shape is {list(shape)}: the slice has {len(index)} parts")
     at = index.index(...) if ... in index else len(index)
     missing = len(shape) - (len(index) - index.count(...))
     full = (*index[:at], *(slice(None),) * missing, *index[at + 1 :])
@@ -154,7 +207,7 @@ def part_of(entry: Entry, index: Index | None) -> Tensor:
     for axis, (part, extent, stride) in enumerate(zip(full, shape, whole.strides or row_major_strides(shape))):
         if isinstance(part, int):
             if not -extent <= part < extent:
-                raise UsageError(f"{entry.name} has shape {list(shape)}: {part} is outside dimension {axis}")
+                raise UsageError(f"the shape is {list(shape)}: {part} is outside dimension {axis}")
             offset += part % extent * stride
             continue
         assert isinstance(part, slice)
@@ -180,8 +233,8 @@ def save(entry: Entry, index: Index | None, target: Path, *, overwrite: bool) ->
     from ckpt_tools.core.sink import write_file
 
     part = part_of(entry, index)
-    if not measuring.has_numbers(part):
-        raise UsageError(f"{entry.name} is a {part.note or part.info.dtype} tensor, which a .npy file cannot hold")
+    if not _is_array(part):
+        raise UsageError(f"a {part.note or part.info.dtype} tensor is nothing that a .npy file can hold")
     header = io.BytesIO()
     kind = part.info.dtype.to_numpy()
     npy.write_array_header_1_0(
@@ -193,7 +246,14 @@ def save(entry: Entry, index: Index | None, target: Path, *, overwrite: bool) ->
 def _plain(values: numpy.ndarray) -> Any:
     """Nested lists as JSON can hold them: NaN and infinities as text."""
     flat = values.astype(object).reshape(-1) if values.dtype.kind == "V" else values.reshape(-1)
-    elements: list[Any] = [value_of(element) for element in flat.tolist()]
+    elements: list[Any] = [_plain_element(element) for element in flat.tolist()]
     for extent in reversed(values.shape[1:]):
         elements = [elements[i : i + extent] for i in range(0, len(elements), extent)] if extent else []
     return elements if values.shape else elements[0]
+
+
+def _plain_element(element: Any) -> Any:
+    """One element; of a record the list of its fields."""
+    if hasattr(element, "tolist"):  # a field that is an array
+        element = element.tolist()
+    return [_plain_element(field) for field in element] if isinstance(element, (tuple, list)) else value_of(element)

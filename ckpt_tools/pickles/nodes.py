@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt_tools.core.extents import Extent, Latin1Extent
+from ckpt_tools.core.tensors import CHUNK_NBYTES
 from ckpt_tools.core.tree import Opaque
-from ckpt_tools.errors import CorruptFile
+from ckpt_tools.errors import CorruptFile, damage
 
 # Names that moved between Python 2 and 3 (CPython Lib/_compat_pickle.py) or between numpy 1 and 2.
 _MOVED_MODULES = {
@@ -24,6 +25,10 @@ _MOVED_NAMES = {
     "builtins.basestring": "builtins.str",
     "itertools.izip": "builtins.zip",
 }
+
+
+#: Bytes of UTF-8 that do not begin a character.
+_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 class Global:
@@ -86,6 +91,9 @@ class Blob:
         self.extent = extent
         self.mutable = mutable
 
+    def __repr__(self) -> str:
+        return f"<{self.nbytes} bytes>"
+
     @property
     def nbytes(self) -> int:
         return self.extent.nbytes
@@ -103,9 +111,13 @@ class LongText:
     def __init__(self, extent: Extent) -> None:
         self.extent = extent
 
+    def __repr__(self) -> str:
+        return f"<text of {self.extent.nbytes} bytes>"
+
     def read(self) -> str:
-        """All of it."""
-        return self.extent.read(0, self.extent.nbytes).decode("utf-8", "surrogatepass")
+        """All of it. CorruptFile when it is no UTF-8."""
+        with damage():
+            return self.extent.read(0, self.extent.nbytes).decode("utf-8", "surrogatepass")
 
 
 class TextBlob:
@@ -119,6 +131,15 @@ class TextBlob:
     def __init__(self, text: LongText) -> None:
         self.text = text
 
+    def __repr__(self) -> str:
+        return f"<about {self.text.extent.nbytes} bytes>"
+
+    def counted(self) -> Extent:
+        """The bytes, when nothing else says how many there are: all are read once, a piece at a time."""
+        kept = self.text.extent
+        pieces = kept.chunks(0, kept.nbytes, CHUNK_NBYTES)
+        return Latin1Extent(kept, sum(len(piece.translate(None, _CONTINUATION)) for piece in pieces))
+
     def extent(self, nbytes: int) -> Extent:
         """The bytes, ``nbytes`` of them. CorruptFile when that cannot be."""
         kept = self.text.extent.nbytes
@@ -127,8 +148,9 @@ class TextBlob:
         return Latin1Extent(self.text.extent, nbytes)
 
     def read(self) -> bytes:
-        """All of it."""
-        return self.text.read().encode("latin-1")
+        """All of it. CorruptFile when it is no text of bytes."""
+        with damage():
+            return self.text.read().encode("latin-1")
 
 
 class Undecoded:

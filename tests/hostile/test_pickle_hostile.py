@@ -45,7 +45,7 @@ def opened(tmp_path: Path, data: bytes, name: str = "x.pdparams") -> Checkpoint:
 def test_the_call_that_paddle_writes_is_data(tmp_path: Path) -> None:
     checkpoint = opened(tmp_path, b"\x80\x02" + EVAL + text("data") + DATA + b"\x86R.", "x.bin")
     assert checkpoint.format == "paddle-pickle"
-    assert checkpoint.tensors[""].info.shape == (2,)
+    assert checkpoint.tensors["."].info.shape == (2,)
     assert checkpoint.issues == []
 
 

@@ -212,7 +212,7 @@ def test_a_state_file_that_leads_nowhere(run: Path, latest: str) -> None:
 
 
 def test_a_directory_with_one_checkpoint_is_that(run: Path) -> None:
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UsageError, match=r"3 checkpoints.*ckpt-2, .*ckpt-3, .*ckpt-4$"):
         open_checkpoint(run)
     for file in [*run.glob("ckpt-2.*"), *run.glob("ckpt-4.*")]:
         file.unlink()

@@ -40,7 +40,7 @@ def optimizer(checkpoint: Checkpoint) -> Outcome:
         text = "a snapshot of progress only: it holds no tensors"
         return skipped(name, path, text, [Issue("resume-no-tensors", Severity.NOTE, path, text)])
     roles = assign_roles(
-        [entry.key for entry in tensors],
+        [entry.key for entry in checkpoint.entries],
         family=FAMILY_BY_FORMAT.get(checkpoint.format),
         known=checkpoint.purposes,
     )

@@ -1,0 +1,43 @@
+"""paddle.nn.Layer: its state_dict's names, with Paddle's variable names and the kind of layer each belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from ckpt_tools.mapping.kinds import KIND_BY_CLASS, from_paddle_variable, part_of_leaf
+from ckpt_tools.models.live import LiveModel, LiveTensor
+
+
+def describe(reference: str, layer: paddle.nn.Layer) -> LiveModel:
+    """Names, types and shapes as ``state_dict()`` has them. Recurrent layers have each tensor under two names there."""
+    layers = dict(layer.named_sublayers(include_self=True))
+    first: dict[int, str] = {}
+    tensors = []
+    for name, tensor in layer.state_dict().items():
+        path, _, leaf = name.rpartition(".")
+        kind = _kind(layers.get(path))
+        said = from_paddle_variable(tensor.name)
+        kind = kind or (said.kind if said else "")
+        part = part_of_leaf(leaf) or (said.part if said else "") or leaf
+        known = first.setdefault(id(tensor), name)
+        tensors.append(
+            LiveTensor(
+                name,
+                str(tensor.dtype).rpartition(".")[2],
+                tuple(tensor.shape),
+                kind,
+                part if kind else "",
+                {"variable": tensor.name} if tensor.name else {},
+                known if known != name else None,
+            )
+        )
+    return LiveModel(reference, "paddle", tuple(tensors))
+
+
+def _kind(layer: Any) -> str:
+    for cls in type(layer).__mro__ if layer is not None else ():
+        if cls.__module__.startswith("paddle.nn.") and cls.__name__ in KIND_BY_CLASS:
+            return KIND_BY_CLASS[cls.__name__]
+    return ""
