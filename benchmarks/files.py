@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,21 @@ import sys, torch
 path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 torch.manual_seed(0)
 torch.save({f"layer{i}.weight": torch.randn(numel) for i in range(count)}, path)
+"""
+_TORCH_MOVED = """
+import sys, torch
+source, path = sys.argv[1:]
+state = torch.load(source, mmap=True)
+torch.save({name: tensor + 0.01 * torch.randn_like(tensor) for name, tensor in state.items()}, path)
+"""
+_TORCH_NAMED = """
+import sys, torch
+path, count, prefix, block, layer = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
+names = [
+    f"{prefix}encoder.{block}.{i}.{layer}{j}.{part}"
+    for i in range(count // 40 + 1) for j in range(20) for part in ("weight", "bias")
+]
+torch.save({name: torch.zeros(2) for name in names[:count]}, path)
 """
 _PADDLE = """
 import sys, paddle
@@ -85,5 +101,28 @@ class Files:
                 name.hardlink_to(path)
         return names
 
-    def many_pth(self) -> Path:
-        return self._made("many.pth", _TORCH, self.many, 2)
+    def copy(self, path: Path) -> Path:
+        """The same bytes in a file of their own."""
+        copied = path.with_name(f"{path.stem}-copy{path.suffix}")
+        if not copied.exists():
+            shutil.copyfile(path, copied)
+        return copied
+
+    def moved_pth(self) -> Path:
+        """As large as :meth:`pth`, with every value another one."""
+        path = self.folder / "moved.pth"
+        if not path.exists():
+            once(python(_TORCH_MOVED, self.pth(), path))
+        return path
+
+    def named_pth(self, name: str, prefix: str, block: str, layer: str) -> Path:
+        """Many tiny tensors with nested names."""
+        path = self.folder / f"{name}.pth"
+        if not path.exists():
+            once(python(_TORCH_NAMED, path, self.many, prefix, block, layer))
+        return path
+
+    def many_pth(self, count: int | None = None) -> Path:
+        """Small tensors; as many as the benchmarks have, or ``count`` where that is fewer."""
+        count = self.many if count is None else min(count, self.many)
+        return self._made(f"many-{count}.pth", _TORCH, count, 2)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from files import Files
 
-SECTIONS = ("listing", "verifying")
+SECTIONS = ("listing", "comparing", "converting", "verifying")
 HERE = Path(__file__).resolve().parent
 
 

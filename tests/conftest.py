@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    # In one process with TensorFlow, Paddle has to be there first: in the other order it dies.
+    import paddle  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import diff, fix_paths, formats, ls, show, spec, stats, truncate_stats, verify
+from ckpt_tools.cli import convert, diff, fix_paths, formats, ls, show, spec, stats, truncate_stats, verify
 from ckpt_tools.cli.boundary import exits_cleanly
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
@@ -48,6 +48,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "show": show.show,
     "diff": diff.diff,
     "spec": spec.spec,
+    "convert": convert.convert,
     "verify": verify.verify,
     "fix-paths": fix_paths.fix_paths,
     "truncate-stats": truncate_stats.truncate_stats,

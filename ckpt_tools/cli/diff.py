@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ckpt_tools.core.checkpoint import Checkpoint
     from ckpt_tools.ops.comparands import Comparand
     from ckpt_tools.ops.diff import Difference, Lists
+    from ckpt_tools.ops.restoring import Restoration
 
 HELP = """Say what differs between A and B, why, and how to make A fit.
 
@@ -42,6 +44,7 @@ Examples:
 _MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 #: Layers that --values names as those that moved most.
 _MOVED_LAYERS = 8
+_OF_THE_RUN = " of the optimizer and the run"
 
 
 def diff(
@@ -124,12 +127,15 @@ def diff(
         total = comparing.values_nbytes(side_a, side_b) if values else 0
         with out.progress(f"{a} / {b}", total) as progress:
             result = comparing.compare_sides(side_a, side_b, chosen, progress)
-        result.notes[:0] = sides.notes
+        restoration = sides.restoration
+    if restoration is not None:
+        result.notes[:0] = restoration.sentences()
     if write_map is not None:
         _write_map(write_map, result, a, b, overwrite=overwrite)
         result.notes.append(f"{count_text(len(result.rules), 'rule')} written to {write_map}")
     if as_json:
-        out.json(result.to_json())
+        restore = {} if restoration is None else {"restore": restoration.to_json()}
+        out.json(result.to_json() | restore)
     elif out.table:
         _draw(out, result, verbose=verbose)
     else:
@@ -151,7 +157,8 @@ class _Sides:
         self._kwargs = kwargs
         self._kwargs_file = kwargs_file
         self._format = format
-        self.notes: list[str] = []
+        #: what TensorFlow would do, where a live object of its own is given
+        self.restoration: Restoration | None = None
 
     def load(
         self, a: str, b: str, root: str | None, root_a: str | None, root_b: str | None
@@ -201,11 +208,8 @@ class _Sides:
 
         model = load_model(reference, read_kwargs(self._kwargs, self._kwargs_file))
         if isinstance(other, Checkpoint) and model.graph is not None:
-            restoration = predict(other, model.graph, root)
-            if restoration is not None:
-                self.notes += restoration.sentences()
-                return comparand_of(model, restoration.names)
-        return comparand_of(model)
+            self.restoration = predict(other, model.graph, root)
+        return comparand_of(model, self.restoration.names if self.restoration is not None else None)
 
 
 def _has_root(opened: Checkpoint | dict[str, Any] | str, root: str) -> bool:
@@ -266,18 +270,24 @@ def _nearest(row: dict[str, Any]) -> str:
 
 
 def _value_cells(row: dict[str, Any]) -> list[str]:
+    """A and B of what is no tensor, or what is to be said of a tensor's change."""
     if "state" not in row:
         return [*("absent" if row[side] is None else str(row[side]["value"]) for side in "ab"), ""]
+    return ["", "", _value_text(row)]
+
+
+def _value_text(row: dict[str, Any]) -> str:
+    if "state" not in row:
+        return " -> ".join(_value_cells(row)[:2])
     if row.get("max_abs") is None:
-        return ["", "", "differs"]
+        return "differs"
     text = f"{row['differing']} of {row['count']} differ"
     if row["at"] is not None:
-        text += (
-            f", at most {_short(row['max_abs'])} at {shape_text(row['at'])}, relative change {_short(row['relative'])}"
-        )
+        text += f", at most {_short(row['max_abs'])} at {shape_text(row['at'])}"
+        text += f", relative change {_short(row['relative'])}"
     if "nan_on_one_side" in row:
         text += f", {row['nan_on_one_side']} NaN on one side only"
-    return ["", "", text]
+    return text
 
 
 def _short(number: float | str | None) -> str:
@@ -297,8 +307,11 @@ def _draw(out: Output, result: Difference, *, verbose: bool) -> None:
         console.print(cell(f"• {reason.text}", "yellow"))
         if reason.option:
             console.print(cell(f"    {reason.option}", "cyan"))
-    for heading, lists in (("", result.weights), (" of the optimizer and the run", result.optimizer)):
-        _draw_lists(console, heading, lists, verbose=verbose)
+    _draw_lists(console, "", result.weights, verbose=verbose)
+    if verbose:
+        _draw_lists(console, _OF_THE_RUN, result.optimizer, verbose=True)
+    else:
+        _draw_sums(console, result.optimizer)
     if result.moved:
         console.print(cell("moved most (change by size)", "bold"))
         for layer, amount in result.moved[:_MOVED_LAYERS]:
@@ -309,37 +322,52 @@ def _draw(out: Output, result: Difference, *, verbose: bool) -> None:
 def _draw_lists(console: Any, heading: str, lists: Lists, *, verbose: bool) -> None:
     from ckpt_tools.cli.render import Column, cell, draw_table
 
-    only = [("only in A", lists.only_a), ("only in B", lists.only_b)]
-    for title, rows in only:
+    changes = [[row["name"], _value_text(row)] for row in lists.value]
+    tables: list[tuple[str, list[str], list[list[object]]]] = [
+        ("only in A", ["name", "what", ""], [[r["name"], _what(r), _nearest(r)] for r in lists.only_a]),
+        ("only in B", ["name", "what", ""], [[r["name"], _what(r), _nearest(r)] for r in lists.only_b]),
+        (
+            "shape",
+            ["name", "A", "B", ""],
+            [[r["name"], shape_text(r["a"]), shape_text(r["b"]), r["note"] or ""] for r in lists.shape],
+        ),
+        ("dtype", ["name", "A", "B"], [[r["name"], r["a"], r["b"]] for r in lists.dtype]),
+        ("value", ["name", "change"], changes),
+        ("ambiguous", ["name", "shape", ""], [[r["name"], shape_text(r["shape"]), r["why"]] for r in lists.ambiguous]),
+    ]
+    for title, columns, rows in tables:
         if rows:
             console.print(cell(f"{title}{heading}: {len(rows)}", "bold"))
-            shown = [[row["name"], _what(row), _nearest(row)] for row in rows]
-            draw_table(console, [Column("name"), Column("what"), Column("")], _collapsed(shown, verbose=verbose))
-    tables: list[tuple[str, list[list[object]]]] = [
-        ("shape", [[r["name"], shape_text(r["a"]), shape_text(r["b"]), r["note"] or ""] for r in lists.shape]),
-        ("dtype", [[r["name"], r["a"], r["b"], ""] for r in lists.dtype]),
-        ("value", [[r["name"], *_value_cells(r)] for r in lists.value]),
-        ("ambiguous", [[r["name"], shape_text(r["shape"]), "", r["why"]] for r in lists.ambiguous]),
-    ]
-    for title, table in tables:
-        if table:
-            console.print(cell(f"{title}{heading}: {len(table)}", "bold"))
-            columns = [Column("name"), Column("A"), Column("B"), Column("")]
-            draw_table(console, columns, _collapsed(table, verbose=verbose) if title != "value" else table)
+            shown = rows if verbose or title == "value" else _collapsed(rows)
+            draw_table(console, [Column(column) for column in columns], shown)
 
 
-def _collapsed(rows: Sequence[Sequence[object]], *, verbose: bool) -> list[Sequence[object]]:
-    """Rows that are alike but for the numbers in them as one, with how many there are."""
-    if verbose:
-        return list(rows)
+def _draw_sums(console: Any, lists: Lists) -> None:
+    """The classes of the optimizer and the run with how many there are, by the first part of their names."""
+    from ckpt_tools.cli.render import Column, cell, draw_table
+
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for title, rows in vars(lists).items():
+        for row in rows:
+            place = re.split(r"[./]", row["name"], maxsplit=1)[0]
+            counts[title.replace("_a", " in A").replace("_b", " in B"), place, row.get("role", "")] += 1
+    if counts:
+        console.print(cell(f"differences{_OF_THE_RUN}: {sum(counts.values())} (all of them with -v)", "bold"))
+        rows = [[title, f"{place}…", count, role] for (title, place, role), count in counts.items()]
+        draw_table(console, [Column("class"), Column("names"), Column("count", right=True), Column("")], rows)
+
+
+def _collapsed(rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
+    """Rows that are alike but for the numbers in their names as one, with how many there are."""
     groups: dict[tuple[str, ...], list[Sequence[object]]] = {}
     for row in rows:
-        digits = re.sub(r"\d+", "N", str(row[0]))
-        groups.setdefault((digits, str(row[1]), str(row[2]) if len(row) > 3 else ""), []).append(row)
-    shown: list[Sequence[object]] = []
-    for (digits, *_), alike in groups.items():
-        shown.append(alike[0] if len(alike) == 1 else [f"{digits}  ({len(alike)} like {alike[0][0]})", *alike[0][1:]])
-    return shown
+        name, *rest = map(str, row)
+        alike = tuple("" if text.startswith("nearest: ") else text for text in rest)
+        groups.setdefault((re.sub(r"\d+", "N", name), *alike), []).append(row)
+    return [
+        same[0] if len(same) == 1 else [f"{pattern}  ({len(same)}, from {same[0][0]} on)", *same[0][1:]]
+        for (pattern, *_), same in groups.items()
+    ]
 
 
 def _verdict(result: Difference) -> str:

@@ -15,7 +15,9 @@ Example:
 
 def formats(as_json: options.Json = False, color: options.Color = None) -> None:
     from ckpt_tools.formats.table import FORMATS
+    from ckpt_tools.formats.writers import WRITERS
 
+    written = {row.name for row in WRITERS}
     out = Output(as_json=as_json, color=color)
     if as_json:
         rows = [
@@ -23,7 +25,7 @@ def formats(as_json: options.Json = False, color: options.Color = None) -> None:
                 "name": row.name,
                 "title": row.title,
                 "read": True,
-                "write": row.writes,
+                "write": row.name in written,
                 "suffixes": list(row.suffixes),
                 "recognised_by": row.recognised_by,
                 "extra": row.extra,
@@ -34,7 +36,14 @@ def formats(as_json: options.Json = False, color: options.Color = None) -> None:
         return
     headings = ("format", "read", "write", "suffixes", "recognised by", "extra")
     table = [
-        [row.name, "yes", "yes" if row.writes else "no", " ".join(row.suffixes), row.recognised_by, row.extra or ""]
+        [
+            row.name,
+            "yes",
+            "yes" if row.name in written else "no",
+            " ".join(row.suffixes),
+            row.recognised_by,
+            row.extra or "",
+        ]
         for row in FORMATS
     ]
     if out.table:

@@ -25,6 +25,12 @@ def weight_map(index: Path) -> dict[str, str] | None:
 
     CorruptFile when it is one, and a file lies outside its directory or a name stands twice.
     """
+    found = contents(index)
+    return None if found is None else found[0]
+
+
+def contents(index: Path) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Like :func:`weight_map`, with the texts among the metadata of the index."""
     if not _INDEX_NAME.fullmatch(index.name):
         return None
     with Source(index) as source:
@@ -41,7 +47,9 @@ def weight_map(index: Path) -> dict[str, str] | None:
         if not parts or parts[0] == "/" or ".." in parts:
             shown = printable(file[:200]) if isinstance(file, str) else type(file).__name__
             raise CorruptFile(f"a shard that is no file beside the index: {shown}", where=str(index))
-    return files
+    held = document.get("metadata")
+    metadata = {key: text for key, text in held.items() if isinstance(text, str)} if isinstance(held, dict) else {}
+    return files, metadata
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

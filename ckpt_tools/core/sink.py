@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import count
@@ -244,6 +244,16 @@ class SinkSet:
         self._parts.append(sink)
         return sink
 
+    @property
+    def sinks(self) -> list[Sink]:
+        """Every file of the set, the index last."""
+        return [*self._parts, self._index]
+
+    def finish(self) -> None:
+        """Bring all files to the disk, under their temporary names."""
+        for sink in self.sinks:
+            sink.finish()
+
     def __enter__(self) -> SinkSet:
         return self
 
@@ -258,8 +268,7 @@ class SinkSet:
                 sink.discard()
 
     def _publish(self) -> None:
-        for sink in (*self._parts, self._index):
-            sink.finish()
+        self.finish()
         if self._overwrite:
             with _refusals(self._index.where):
                 self._index.target.unlink(missing_ok=True)
@@ -274,6 +283,25 @@ def write_file(path: str | os.PathLike[str], pieces: Iterable[bytes], *, overwri
     with Sink(path, overwrite=overwrite) as sink:
         for piece in pieces:
             sink.write(piece)
+
+
+@contextmanager
+def staged(sinks: Sequence[Sink]) -> Iterator[Path]:
+    """A directory in which finished files that are not in place yet stand under their final names, as links.
+
+    So a set can be opened and checked as a whole before any of it is seen. The directory lies beside the last of them.
+    """
+    last = sinks[-1].target
+    directory = last.with_name(f"{_mark(last.name)}{os.getpid()}.tmp.d")
+    with _refusals(sinks[-1].where):
+        directory.mkdir()
+    try:
+        with _refusals(sinks[-1].where):
+            for sink in sinks:
+                (directory / sink.target.name).symlink_to(sink.temporary)
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def backup(path: str | os.PathLike[str]) -> Path:
@@ -403,13 +431,16 @@ def _mark(name: str) -> str:
 
 
 def _remove_leftovers(target: Path) -> None:
-    pattern = re.compile(re.escape(_mark(target.name)) + r"(\d+)\.tmp", re.DOTALL)
+    pattern = re.compile(re.escape(_mark(target.name)) + r"(\d+)\.tmp(\.d)?", re.DOTALL)
     with os.scandir(target.parent) as entries:
         found = [(entry.path, match) for entry in entries if (match := pattern.fullmatch(entry.name))]
     for path, match in found:
         if path in _unfinished or _is_alive(int(match[1])):
             continue
-        Path(path).unlink(missing_ok=True)
+        if match[2]:
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            Path(path).unlink(missing_ok=True)
 
 
 def _is_alive(process_id: int) -> bool:

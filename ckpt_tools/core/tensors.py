@@ -216,6 +216,12 @@ class StridedTensor(Tensor):
         return piece
 
 
+class NumpyArray(StridedTensor):
+    """An array that the file keeps as numpy's own, as against a tensor of a framework beside it."""
+
+    __slots__ = ()
+
+
 def gather(tensor: StridedTensor, limit: int) -> Iterator[bytes]:
     """The values of a strided view in row-major order, a block of leading indices at a time.
 

@@ -33,6 +33,12 @@ class Dict(dict):  # type: ignore[type-arg]
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
 
+    def emptied(self) -> Dict:
+        """A mapping of this kind with nothing in it, to be filled with a part of what is in this one."""
+        made = Dict(type_name=self.type_name)
+        made.attributes = self.attributes
+        return made
+
 
 class SetNode(list):  # type: ignore[type-arg]
     """A set, in the order of the file; its elements need not be hashable here."""

@@ -56,7 +56,10 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 def _value(tokens: Iterator[tuple[str, str]], token: tuple[str, str], depth: int) -> Any:
     kind, text = token
     if kind == "text":
-        return ast.literal_eval(text)
+        try:
+            return ast.literal_eval(text)
+        except SyntaxError as error:  # zero bytes, escapes that are none
+            raise CorruptFile(f"a text that Python does not read: {error.msg}") from None
     if kind == "number":
         if len(text) > _LONGEST_NUMBER:
             raise LimitExceeded(f"a number of {len(text)} digits")

@@ -28,6 +28,10 @@ class ModuleState(Dict):
         self.attributes = attributes
         self.copied = 0
 
+    def emptied(self) -> Dict:
+        """What ``state_dict()`` gives: the shell of the module is no part of it."""
+        return Dict(type_name="collections.OrderedDict")
+
     def include(self, name: str, below: ModuleState, machine: Machine) -> None:
         """Take over what the submodule ``name`` holds, under joined names.
 

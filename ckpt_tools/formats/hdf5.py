@@ -18,9 +18,11 @@ from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
-from ckpt_tools.core.tree import Dict
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Dict, Node, Scalar, walk
 from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput
 from ckpt_tools.formats import _hdf5, _keras_names
+from ckpt_tools.formats._values import OUTLINE, flat_name, outlined
 
 _SHARD = re.compile(r"(?P<base>.+)_\d{5}\.weights\.h5")
 _INDEX_SUFFIX = ".weights.json"
@@ -47,15 +49,33 @@ def read(location: Location, limits: Limits) -> Checkpoint:
     source = Source(location.path)
     found = _hdf5.contents(FileExtent(source, 0, source.nbytes), limits)
     _keras_names.give_aliases(found.root, found.layer_names)
+    root, issues = _outlined(found.root, location.shown)
     return Checkpoint(
         "hdf5",
         location,
-        found.root,
+        root,
         producer=_producer(found),
         nbytes=location.nbytes,
+        issues=issues,
         sources=[source],
         limits=limits,
     )
+
+
+def _outlined(root: Dict, where: str) -> tuple[Node, list[Issue]]:
+    """The tree that an outline in the file describes; groups and datasets where there is none."""
+    outline = root.get(OUTLINE)
+    if not isinstance(outline, Tensor) or outline.info.dtype.name != "uint8":
+        return root, []
+    tensors = {flat_name(key): node for key, node in walk(root) if isinstance(node, Tensor) and key != (OUTLINE,)}
+    for tensor in tensors.values():
+        tensor.alias = None  # lists of weights were written for Keras; the outline knows who had a second name
+
+    def value(name: str, kind: type) -> Scalar:
+        raise CorruptFile(f"the outline names a value {name!r} outside itself")
+
+    tree, issues = outlined(outline, tensors, value, (), where)
+    return (root, issues) if issues else (tree, [])
 
 
 def _producer(found: _hdf5.Contents) -> str:

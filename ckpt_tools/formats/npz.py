@@ -6,10 +6,14 @@ What its members are, :mod:`ckpt_tools.formats._npy` knows.
 from __future__ import annotations
 
 from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
-from ckpt_tools.errors import UnreadableInput
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Dict, Node, Scalar
+from ckpt_tools.errors import CorruptFile, UnreadableInput
 from ckpt_tools.formats import _npy
+from ckpt_tools.formats._values import OUTLINE, outlined, stored_scalar
 from ckpt_tools.formats._zip import archive_of, first_member_of
 
 
@@ -29,7 +33,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
     """The structure of the archive; reads the directory and the header of each member."""
     archive = archive_of(location)
     issues = archive.issues()
-    tree = _npy.read_archive(archive, limits, issues)
+    tree = _outlined(_npy.read_archive(archive, limits, issues), location, issues)
     return Checkpoint(
         "npz",
         location,
@@ -41,3 +45,20 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         seals=archive.seals,
         limits=limits,
     )
+
+
+def _outlined(arrays: Dict, location: Location, issues: list[Issue]) -> Node:
+    """The tree that an outline among the arrays describes; the arrays where there is none."""
+    outline = arrays.get(OUTLINE)
+    if not isinstance(outline, Tensor) or outline.info.shape or not outline.info.dtype.name.startswith("bytes"):
+        return arrays
+    tensors = {name: node for name, node in arrays.items() if isinstance(node, Tensor) and name != OUTLINE}
+
+    def value(name: str, kind: type) -> Scalar:
+        if name not in tensors:
+            raise CorruptFile(f"the outline names a value {name!r}, which is not there")
+        return stored_scalar(tensors[name], kind)
+
+    root, odd = outlined(outline, tensors, value, (), location.shown)
+    issues += odd
+    return arrays if odd else root

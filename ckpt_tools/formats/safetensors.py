@@ -1,7 +1,7 @@
 """``safetensors``: a length, a JSON header, the bytes of the tensors one after the other.
 
 What the header may say is judged by :mod:`ckpt_tools.formats._safetensors_header`. Tensors are listed in the order of
-the header; the entries of ``__metadata__`` are values below that key.
+the header; the entries of ``__metadata__`` are values below that key, those that an outline mentions stand where it says.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import Storage, StridedTensor
-from ckpt_tools.core.tree import Dict
 from ckpt_tools.errors import LimitExceeded, TruncatedFile
-from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, METADATA, check, parsed
+from ckpt_tools.formats import _metadata_values
+from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, check, parsed
 
 #: A header that claims more is no header at all: text read as a number is larger by far.
 _PLAUSIBLE_HEADER = 2**40
@@ -43,12 +43,11 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         raise TruncatedFile(f"the header has {announced} bytes, the file ends after {left} of them")
     header = parsed(source.read(LENGTH_NBYTES, announced))
     check(header.entries, source.nbytes - data_start)
-    tree = Dict()
-    if header.metadata:
-        tree[METADATA] = Dict(header.metadata)
+    tensors: dict[str, StridedTensor] = {}
     for entry in header.entries:
         extent = FileExtent(source, data_start + entry.begin, entry.end - entry.begin)
-        tree[entry.name] = StridedTensor(entry.info, Storage(extent))
+        tensors[entry.name] = StridedTensor(entry.info, Storage(extent))
+    tree, issues = _metadata_values.tree_of(tensors, header.metadata, location.shown)
     framework = header.metadata.get("format")
     return Checkpoint(
         "safetensors",
@@ -56,6 +55,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         tree,
         producer=f"safetensors, format {framework}" if framework else "safetensors",
         nbytes=location.nbytes,
+        issues=issues,
         facts={"header bytes": str(announced)},
         sources=[source],
         limits=limits,

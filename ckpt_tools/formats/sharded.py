@@ -14,11 +14,14 @@ from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import natural_order, printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
-from ckpt_tools.core.shards import indexes_in, weight_map
+from ckpt_tools.core.shards import contents, indexes_in, weight_map
 from ckpt_tools.core.tensors import AbsentTensor, Tensor, TensorInfo
-from ckpt_tools.core.tree import Dict
+from ckpt_tools.core.tree import Dict, Node
 from ckpt_tools.errors import CorruptFile
+from ckpt_tools.formats._metadata_values import tree_of
 from ckpt_tools.formats._parts import Parts
+from ckpt_tools.formats._safetensors_header import METADATA
+from ckpt_tools.formats._values import OUTLINE
 
 
 def probe(location: Location) -> str | None:
@@ -36,21 +39,23 @@ def _index(location: Location) -> Path | None:
 def read(location: Location, limits: Limits) -> Checkpoint:
     """The index and the structure of every shard."""
     index = _index(location)
-    files = None if index is None else weight_map(index)
-    if index is None or files is None:
+    found = None if index is None else contents(index)
+    if index is None or found is None:
         raise CorruptFile("no index with a weight_map, or several")
+    files, metadata = found
     parts = Parts(index.parent, limits)
     try:
         root = Dict()
         for name in sorted(set(files.values()), key=natural_order):
             _add(root, name, [tensor for tensor, file in files.items() if file == name], parts)
+        tree, odd = _outlined(root, metadata, index.name)
         return Checkpoint(
             parts.format,
             location,
-            root,
+            tree,
             producer=parts.producer,
             nbytes=index.stat().st_size + parts.nbytes,
-            issues=parts.issues,
+            issues=parts.issues + odd,
             facts={"shards": str(len(set(files.values())))},
             sources=parts.sources,
             limits=limits,
@@ -84,6 +89,15 @@ def _add(root: Dict, name: str, expected: list[str], parts: Parts) -> None:
     for tensor in lost:
         reason = parts.lacking.get(name, f"it is not in {name}, where the index says it is")
         root.setdefault(tensor, AbsentTensor(TensorInfo(UNKNOWN, ()), reason, note=f"type and shape unknown: {reason}"))
+
+
+def _outlined(root: Dict, metadata: dict[str, str], where: str) -> tuple[Node, list[Issue]]:
+    """The tree that an outline in the metadata of the index describes; the tensors by name where there is none."""
+    tensors = {key: node for key, node in root.items() if isinstance(node, Tensor)}
+    if OUTLINE not in metadata or len(tensors) < len(root) - (METADATA in root):
+        return root, []
+    tree, issues = tree_of(tensors, {**root.get(METADATA, {}), **metadata}, where)
+    return (root, issues) if issues else (tree, [])
 
 
 def _some(names: list[str]) -> str:

@@ -24,7 +24,6 @@ class Format:
     suffixes: tuple[str, ...]
     recognised_by: str
     looks_like: Callable[[Location], bool]
-    writes: bool = False
     extra: str | None = None
     of_parts: bool = False
 

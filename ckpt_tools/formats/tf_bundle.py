@@ -22,7 +22,7 @@ from ckpt_tools.core.location import Location
 from ckpt_tools.core.purposes import Purpose, Role
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, StringTensor, Tensor, TensorInfo
-from ckpt_tools.core.tree import Dict
+from ckpt_tools.core.tree import Dict, Node, Scalar
 from ckpt_tools.errors import CkptError, CorruptFile, LimitExceeded, TruncatedFile, UnreadableInput
 from ckpt_tools.formats import _tf_places, _variable_names
 from ckpt_tools.formats._object_graph import GRAPH_KEY, ObjectGraph
@@ -38,6 +38,7 @@ from ckpt_tools.formats._tf_tensors import (
     parse_shape,
     parse_spans,
 )
+from ckpt_tools.formats._values import OUTLINE, outlined, stored_scalar
 
 #: tensorflow/core/public/version.h: TF_CHECKPOINT_VERSION is 1 since there are bundles
 _VERSION = 1
@@ -81,6 +82,9 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         elif key:
             bundle.add(key.decode("utf-8", "surrogateescape"), value)
     purposes = _describe(bundle)
+    root, odd = _tree(bundle.tensors, location.shown)
+    if OUTLINE in bundle.tensors and not odd:
+        purposes = {}  # told of names, and the outline has given its own keys
     written_by = _tf_places.writer_version(place.path)
     producer = f"bundle version {header.producer}"
     facts = {
@@ -93,15 +97,35 @@ def read(location: Location, limits: Limits) -> Checkpoint:
     return Checkpoint(
         "tf-bundle",
         place,
-        Dict(bundle.tensors),
+        root,
         producer=f"tensorflow {written_by}, {producer}" if written_by else producer,
         nbytes=place.nbytes + bundle.shards.nbytes,
-        issues=bundle.issues(),
+        issues=bundle.issues() + odd,
         facts=facts,
         sources=[table.source, *bundle.shards.sources],
         limits=limits,
         purposes=purposes,
     )
+
+
+def _tree(tensors: dict[str, Tensor], where: str) -> tuple[Node, list[Issue]]:
+    """The tree that an outline among the tensors describes; the tensors by name where there is none."""
+    outline = tensors.get(OUTLINE)
+    if not isinstance(outline, StringTensor) or outline.info.shape:
+        return Dict(tensors), []
+    others = {name: tensor for name, tensor in tensors.items() if name not in (OUTLINE, GRAPH_KEY)}
+
+    def value(name: str, kind: type) -> Scalar:
+        if name not in others:
+            raise CorruptFile(f"the outline names a value {name!r}, which is not there")
+        return stored_scalar(others[name], kind)
+
+    root, issues = outlined(outline, others, value, (), where)
+    if issues:
+        return Dict(tensors), issues
+    if GRAPH_KEY in tensors and isinstance(root, Dict):
+        root[GRAPH_KEY] = tensors[GRAPH_KEY]
+    return root, []
 
 
 class _Header(NamedTuple):

@@ -24,6 +24,10 @@ from ckpt_tools.mapping.kinds import LayerPart, Shape, canonical
 _ROUNDS = 24
 #: Leading parts that are tried out in one round, the most frequent first.
 _TRIED_PREFIXES = 12
+#: Up to so many names below a leading part may be a layer or two that happen to have the same names.
+_FEW = 4
+#: The part of pairs that need the same extents; below it they are other layers that only have names alike.
+_ALIKE = 0.9
 #: Names that are asked where they might lead; what they suggest is checked against all.
 _ASKED = 4096
 #: Renamed segments that are tried out in one round, the most frequent first.
@@ -280,7 +284,9 @@ class _Matcher:
         )
         enough = matched * 2 >= min(len(self.open_a), len(self.open_b), concerned)
         holds = (matched == concerned and matched >= _SUPPORT) or (whole and matched and enough)
-        if not holds or alike * 2 < matched:
+        everything = matched == len(self.a) == len(self.b)
+        many = matched > _FEW and not (old and new)
+        if not holds or not (everything or (many and alike * 2 >= matched) or _shapes_agree(alike, matched)):
             return None
         return _Leading(
             LeadingChange(old, new, matched, concerned), frozenset(sources), frozenset(targets), (weigh, matched, alike)
@@ -354,8 +360,8 @@ class _Matcher:
                 sorted(self.a[self.open_a[name]].shape) == sorted(self.b[self.open_b[renamed[name]]].shape)
                 for name in fitting
             )
-            if alike * 2 < len(fitting):
-                continue
+            if not _shapes_agree(alike, len(fitting)) or not any(self.a[self.open_a[name]].shape for name in fitting):
+                continue  # that scalars are alike says nothing
             self._apply(SegmentChange(old, new, len(fitting), scope), rename)
             return True
         return False
@@ -385,6 +391,8 @@ class _Matcher:
         for name, j in right.items():
             by_shape[tuple(sorted(self.b[j].shape))][1].append(name)
         if len(left) < _SUPPORT or any(len(ours) != len(theirs) for ours, theirs in by_shape.values()):
+            return False
+        if not any(by_shape):  # scalars only
             return False
         forth: dict[str, str] = {}
         for ours, theirs in by_shape.values():
@@ -430,6 +438,11 @@ class _Hit(NamedTuple):
     after: str
     names: list[str]
     alike: list[bool]
+
+
+def _shapes_agree(alike: int, matched: int) -> bool:
+    """Whether enough of the pairs have the same extents, in whatever order, to be the same tensors."""
+    return alike >= matched * _ALIKE
 
 
 def _cuts(name: str) -> Iterator[int]:

@@ -145,14 +145,13 @@ _WEIGHT_NORM = {"original0": "_g", "original1": "_v"}
 #: Names of parts that weight norm and spectral norm keep in place of the weight.
 DERIVED_PARTS = frozenset({"weight_g", "weight_v", "weight_orig", "weight_u"})
 
-_SEPARATORS = re.compile(r"[./]")
 #: The end of every variable's key in TensorFlow's object-based checkpoints
-_TF_ATTRIBUTE = re.compile(r"/\.ATTRIBUTES/VARIABLE_VALUE$")
+_TF_ATTRIBUTE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def segments(name: str) -> list[str]:
     """A name cut at ``.`` and ``/``, without what TensorFlow appends to every variable (an attribute, ``:0``)."""
-    return _SEPARATORS.split(_TF_ATTRIBUTE.sub("", name).removesuffix(":0"))
+    return name.removesuffix(_TF_ATTRIBUTE).removesuffix(":0").replace("/", ".").split(".")
 
 
 def from_paddle_variable(variable: str) -> LayerPart | None:

@@ -151,10 +151,10 @@ def _spelling_text(words: str, counts: Counter[tuple[str, str]]) -> str:
 
 def _ends(ours: Named, theirs: Named) -> tuple[str, str]:
     """The ends of two names, where they are two spellings of the same part; otherwise empty texts."""
-    if canonical(ours.name, ours.layer)[-1] != canonical(theirs.name, theirs.layer)[-1]:
+    old, new = _end(segments(ours.name)), _end(segments(theirs.name))
+    if old == new or canonical(ours.name, ours.layer)[-1] != canonical(theirs.name, theirs.layer)[-1]:
         return "", ""
-    old, new = (_end(segments(each.name)) for each in (ours, theirs))
-    return (old, new) if old != new else ("", "")
+    return old, new
 
 
 def _end(parts: Sequence[str]) -> str:

@@ -27,11 +27,12 @@ from ckpt_tools.mapping.kinds import (
 )
 from ckpt_tools.mapping.layouts import FAMILIES, FAMILY_BY_FORMAT
 from ckpt_tools.mapping.roles import assign_roles
+from ckpt_tools.ops import manifests
 from ckpt_tools.ops.listing import type_of, value_of
+from ckpt_tools.ops.manifests import Manifest
 
 #: TensorFlow's object graph: how names came about, not a part of what was saved.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_MANIFEST = "ckpt.ls/1"
 SPEC = "ckpt.spec/1"
 
 Shape = tuple[int, ...]
@@ -129,13 +130,13 @@ def _with_repeats(rows: Sequence[Row], parents: Sequence[Key], *, by_alias: bool
     return _marked(rows, identities)
 
 
-def _identity(key: Key, row: Mapping[str, Any], family: str | None) -> object:
+def _identity(key: Key, row: manifests.Row, family: str | None) -> object:
     """What rows of a manifest share when they are the same tensor; None when it does not tell."""
-    if family == "paddle" and row.get("alias"):
-        return key[:-1], row["alias"], str(row["shape"])
-    if row.get("storage") is None or row.get("sha256") is None:
+    if family == "paddle" and row.alias:
+        return key[:-1], row.alias, row.shape
+    if row.storage is None or row.sha256 is None:
         return None
-    return row["storage"], row["sha256"], str(row["shape"])
+    return row.storage, row.sha256, row.shape
 
 
 def _marked(rows: Sequence[Row], identities: Sequence[object]) -> list[Row]:
@@ -178,7 +179,7 @@ def read_document(path: Path) -> dict[str, Any] | None:
         document = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) and document.get("schema") in (_MANIFEST, SPEC) else None
+    return document if isinstance(document, dict) and document.get("schema") in (manifests.SCHEMA, SPEC) else None
 
 
 def from_document(document: Mapping[str, Any], label: str, root: str | None = None) -> Comparand:
@@ -186,44 +187,43 @@ def from_document(document: Mapping[str, Any], label: str, root: str | None = No
     with damage(label):
         if document["schema"] == SPEC:
             return _from_spec(document, label)
-        checkpoints = document["checkpoints"]
-        if not isinstance(checkpoints, list) or len(checkpoints) != 1:
-            raise CorruptFile(f"lists {len(checkpoints)} checkpoints, one is expected")
-        return _from_manifest(checkpoints[0], label, tuple(root.strip("/").split("/")) if root else ())
+        listed = manifests.parse(document)
+        if len(listed) != 1:
+            raise CorruptFile(f"lists {len(listed)} checkpoints, one is expected")
+        return _from_manifest(listed[0], label, tuple(root.strip("/").split("/")) if root else ())
 
 
-def _from_manifest(listed: Mapping[str, Any], label: str, root: Key) -> Comparand:
-    tensors = [(_key(row["key"]), row) for row in _rows(listed.get("tensors", []))]
-    values = [(_key(row["key"]), row) for row in _rows(listed.get("values", []))]
-    keys = [key for key, _ in (*tensors, *values)]
-    family = FAMILY_BY_FORMAT.get(str(listed.get("format")))
+def _from_manifest(listed: Manifest, label: str, root: Key) -> Comparand:
+    keys = [*listed.tensors, *listed.values]
+    family = FAMILY_BY_FORMAT.get(listed.format)
     roles = assign_roles(keys, family=family)
-    inside = [key for key in keys if tuple(map(str, key[: len(root)])) == root and len(key) > len(root)]
+    inside = (
+        [key for key in keys if tuple(map(str, key[: len(root)])) == root and len(key) > len(root)] if root else keys
+    )
     if root and not inside:
         raise UsageError(f"nothing lies below {'/'.join(map(str, root))!r}")
     names = dict(zip(inside, names_of([key[len(root) :] for key in inside])))
+    tensors = {key: row for key, row in listed.tensors.items() if key in names and _OBJECT_GRAPH not in key[-1:]}
     rows = [
         Row(
             names[key],
-            str(row["dtype"]),
-            _shape(row["shape"]),
+            row.dtype,
+            row.shape,
             roles.get(key, Role.WEIGHT),
-            _paddle_layer(names[key], row.get("alias")) if family == "paddle" else None,
-            sha256=row.get("sha256"),
-            other_names={"file": row["alias"]} if row.get("alias") else {},
+            _paddle_layer(names[key], row.alias) if family == "paddle" else None,
+            sha256=row.sha256,
+            other_names={"file": row.alias} if row.alias else {},
         )
-        for key, row in tensors
-        if key in names and key[-1] != _OBJECT_GRAPH
+        for key, row in tensors.items()
     ]
-    listed_again = [_identity(key, row, family) for key, row in tensors if key in names and key[-1] != _OBJECT_GRAPH]
-    rows = _marked(rows, listed_again)
+    rows = _marked(rows, [_identity(key, row, family) for key, row in tensors.items()])
     family = family_of_names([row.name for row in rows if row.role is Role.WEIGHT]) or family
     return Comparand(
         label,
         "manifest",
         family,
         _with_inferred(rows),
-        {names[key]: (str(row["type"]), row["value"]) for key, row in values if key in names},
+        {names[key]: value for key, value in listed.values.items() if key in names},
         _levels(key[len(root) :] for key in inside),
     )
 
@@ -231,13 +231,13 @@ def _from_manifest(listed: Mapping[str, Any], label: str, root: Key) -> Comparan
 def _from_spec(document: Mapping[str, Any], label: str) -> Comparand:
     family = document.get("framework")
     rows = []
-    for row in _rows(document["tensors"]):
+    for row in manifests.objects(document["tensors"], "tensors"):
         kind, part = str(row.get("kind") or ""), str(row.get("role") or "")
         rows.append(
             Row(
                 str(row["name"]),
                 str(row["dtype"]),
-                _shape(row["shape"]),
+                manifests.shape_of(row["shape"]),
                 _role(row, part),
                 LayerPart(kind, part) if kind or part else None,
                 other_names={str(k): str(v) for k, v in row.get("names", {}).items()},
@@ -253,21 +253,3 @@ def _role(row: Mapping[str, Any], part: str) -> Role:
     if part == "seed_generator_state":
         return Role.OTHER
     return Role.COUNTER if part == "num_batches_tracked" else Role.WEIGHT
-
-
-def _rows(rows: Any) -> list[dict[str, Any]]:
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise CorruptFile("its tensors are no list of objects")
-    return rows
-
-
-def _key(key: Any) -> Key:
-    if not isinstance(key, list) or not key or not all(isinstance(part, (str, int)) for part in key):
-        raise CorruptFile(f"{key!r:.100} is no key")
-    return tuple(key)
-
-
-def _shape(shape: Any) -> Shape:
-    if not isinstance(shape, list) or not all(type(extent) is int and extent >= 0 for extent in shape):
-        raise CorruptFile(f"{shape!r:.100} is no shape")
-    return tuple(shape)

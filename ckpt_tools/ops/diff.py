@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -88,9 +89,14 @@ class Difference:
     weights: Lists
     optimizer: Lists
     notes: list[str]
-    rules: tuple[Rule, ...]
     paired: int
-    moved: list[tuple[str, float]] = field(default_factory=list)
+    moved: list[tuple[str, float]]
+    _make_rules: Callable[[], tuple[Rule, ...]] = field(repr=False)
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """What takes A's names and layouts to B's; none when nothing systematic stands between them."""
+        return self._make_rules() if self.reasons else ()
 
     @property
     def equal(self) -> bool:
@@ -108,7 +114,7 @@ class Difference:
             "notes": self.notes,
             "map": [_rule_row(rule) for rule in self.rules],
             "paired": self.paired,
-            "moved": [{"layer": layer, "relative": amount} for layer, amount in self.moved],
+            "moved": [{"layer": layer, "relative": _number(amount)} for layer, amount in self.moved],
         }
 
 
@@ -198,7 +204,6 @@ class _Comparison:
         self._note_order(found)
         self._note_sharing(found)
         self._compare_scalars()
-        rules = () if not reasons else self._rules(found, transforms)
         weights = sum(self.rows_a[i].role is Role.WEIGHT for i, _ in found.pairs)
         return Difference(
             self.a.label,
@@ -207,9 +212,9 @@ class _Comparison:
             self.weights,
             self.optimizer,
             self.notes,
-            rules,
             weights,
             _farthest(squares),
+            lambda: self._rules(found, transforms),
         )
 
     # ---- names
@@ -225,7 +230,12 @@ class _Comparison:
                 a_levels=self.a.levels,
                 b_levels=self.b.levels,
             )
-            count = sum(self.rows_a[i].role is Role.WEIGHT for i, _ in found.pairs)
+            count = sum(
+                self.rows_a[i].role is Role.WEIGHT
+                # names of another kind have to be borne out by the shapes
+                and (not (naming_a or naming_b) or sorted(self.rows_a[i].shape) == sorted(self.rows_b[j].shape))
+                for i, j in found.pairs
+            )
             if best is None or count > best[0]:
                 best = (count, found, naming_a, naming_b)
             if count >= min(_weights(self.rows_a), _weights(self.rows_b)):
@@ -236,7 +246,7 @@ class _Comparison:
     def _namings(self) -> list[tuple[str, str]]:
         ours = ["", *dict.fromkeys(kind for row in self.rows_a for kind in row.other_names)]
         theirs = ["", *dict.fromkeys(kind for row in self.rows_b for kind in row.other_names)]
-        return [(one, other) for one in ours for other in theirs]
+        return [(one, other) for one in ours for other in theirs if not (one and other)]
 
     # ---- axes
 
@@ -328,7 +338,7 @@ class _Comparison:
                 if result.state == "differ" or (result.state == "close" and result.differing):
                     layer = "/".join(segments(ours.name)[:-1]) or ours.name
                     if ours.role is Role.WEIGHT:
-                        squares[layer][0] += result.squares
+                        squares[layer][0] += math.inf if result.relative == math.inf else result.squares
                         squares[layer][1] += result.base_squares
                 if result.state == "differ":
                     lists.value.append(names | _value_row(result))
@@ -338,7 +348,7 @@ class _Comparison:
             )
             if zero_signs:
                 self.notes.append(
-                    f"{zero_signs} elements are 0.0 on one side and -0.0 on the other: equal, not the same bits"
+                    f"0.0 on one side and -0.0 on the other, {zero_signs} times: equal, though not the same bits"
                 )
         return squares
 
@@ -639,7 +649,10 @@ def _likeness(ours: Row, theirs: Row) -> float:
 
 
 def _farthest(squares: Mapping[str, Sequence[float]]) -> list[tuple[str, float]]:
-    moved = [(layer, (change / base) ** 0.5 if base else float("inf")) for layer, (change, base) in squares.items()]
+    """Layers with the norm of their change by the norm of their values, the largest first."""
+    moved = [
+        (layer, math.sqrt(change / base) if base else math.inf) for layer, (change, base) in squares.items() if change
+    ]
     return sorted(moved, key=lambda each: -each[1])
 
 

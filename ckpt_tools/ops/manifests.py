@@ -22,16 +22,18 @@ class Row:
     dtype: str
     shape: tuple[int, ...]
     sha256: str | None
+    storage: str | None
+    alias: str | None
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One checkpoint as it was listed: its tensors and values by key."""
+    """One checkpoint as it was listed: its tensors, and type and value of its other leaves, by key."""
 
     path: str
     format: str
     tensors: Mapping[Key, Row]
-    values: Mapping[Key, Any]
+    values: Mapping[Key, tuple[str, Any]]
 
 
 def load(path: Path) -> list[Manifest]:
@@ -51,30 +53,51 @@ def load(path: Path) -> list[Manifest]:
             hint="make one with: ckpt ls CHECKPOINT --json --digest > FILE",
         )
     with damage(str(path)):
-        checkpoints = document["checkpoints"]
-        if not isinstance(checkpoints, list):
-            raise CorruptFile("a manifest whose checkpoints are no list")
-        return [_manifest(row) for row in checkpoints]
+        return parse(document)
 
 
-def _manifest(row: Any) -> Manifest:
-    if not isinstance(row, dict) or not isinstance(row["tensors"], list) or not isinstance(row["values"], list):
-        raise CorruptFile("a manifest entry without tensors and values")
-    tensors = {}
-    for tensor in row["tensors"]:
-        shape, sha256 = tensor["shape"], tensor.get("sha256")
-        if (
-            not isinstance(shape, list)
-            or not isinstance(tensor["dtype"], str)
-            or not isinstance(sha256, (str, type(None)))
-        ):
-            raise CorruptFile("a tensor of the manifest without dtype, shape and sha256")
-        tensors[_key(tensor["key"])] = Row(str(tensor["name"]), tensor["dtype"], tuple(shape), sha256)
-    values = {_key(value["key"]): value.get("value") for value in row["values"]}
-    return Manifest(str(row["path"]), str(row["format"]), tensors, values)
+def parse(document: Mapping[str, Any]) -> list[Manifest]:
+    """The checkpoints of a document whose schema is a manifest's. CorruptFile when it is not as it should be."""
+    return [_manifest(row) for row in objects(document["checkpoints"], "checkpoints")]
+
+
+def objects(rows: Any, what: str) -> list[dict[str, Any]]:
+    """``rows`` if they are a list of objects. CorruptFile otherwise."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise CorruptFile(f"its {what} are no list of objects")
+    return rows
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape as JSON has it. CorruptFile when it is none."""
+    if not isinstance(shape, list) or not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise CorruptFile(f"{shape!r:.100} is no shape")
+    return tuple(shape)
+
+
+def _manifest(listed: dict[str, Any]) -> Manifest:
+    tensors = {
+        _key(row["key"]): Row(
+            str(row["name"]),
+            str(row["dtype"]),
+            shape_of(row["shape"]),
+            _text(row.get("sha256")),
+            _text(row.get("storage")),
+            _text(row.get("alias")),
+        )
+        for row in objects(listed["tensors"], "tensors")
+    }
+    values = {_key(row["key"]): (str(row["type"]), row.get("value")) for row in objects(listed["values"], "values")}
+    return Manifest(str(listed["path"]), str(listed["format"]), tensors, values)
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise CorruptFile(f"{value!r:.100} is no text")
+    return value
 
 
 def _key(key: Any) -> Key:
     if not isinstance(key, list) or not all(isinstance(part, (str, int)) for part in key):
-        raise CorruptFile("a key of the manifest that is no list of text and numbers")
+        raise CorruptFile(f"{key!r:.100} is no key")
     return tuple(key)

@@ -44,6 +44,17 @@ class Restoration:
     def passes_consumed(self) -> bool:
         return self.passes_existing_objects_matched and not self.unread
 
+    def to_json(self) -> dict[str, object]:
+        return {
+            "below": self.below,
+            "restores": not self.misshapen,
+            "assert_existing_objects_matched": self.passes_existing_objects_matched,
+            "assert_consumed": self.passes_consumed,
+            "unread": list(self.unread),
+            "unmatched": list(self.unmatched),
+            "misshapen": list(self.misshapen),
+        }
+
     def sentences(self) -> list[str]:
         """The answer for people."""
         given = f"tf.train.Checkpoint({self.below}=…)" if self.below else "this object"

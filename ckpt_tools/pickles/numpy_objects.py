@@ -16,7 +16,7 @@ from typing import Any
 from ckpt_tools.core.dtypes import BY_NAME, DType, composed
 from ckpt_tools.core.extents import Extent, MemoryExtent
 from ckpt_tools.core.limits import DEFAULT_LIMITS
-from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.tensors import NumpyArray, Storage, Tensor, TensorInfo, row_major_strides
 from ckpt_tools.core.tree import Dict, NumpyScalar, Opaque
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.pickles.machine import Constructor, Machine
@@ -250,7 +250,7 @@ def array(kind: ElementType, shape: tuple[int, ...], payload: Any, *, fortran: b
     info = TensorInfo(kind.dtype, shape)
     storage = Storage(payload_extent(payload, info.nbytes), byteorder="big" if kind.big else "little")
     strides = column_major_strides(shape) if fortran and len(shape) > 1 else None
-    return StridedTensor(info, storage, 0, strides, note=note)
+    return NumpyArray(info, storage, 0, strides, note=note)
 
 
 def object_array(shape: tuple[int, ...], elements: list[Any]) -> Opaque:
@@ -356,7 +356,7 @@ def _from_buffer(args: Any) -> Any:
             raise CorruptFile(f"an array of {len(shape)} dimensions whose axes are {list(axes)}")
         info, strides = TensorInfo(kind.dtype, tuple(shape[axis] for axis in axes)), row_major_strides(shape)
         storage = Storage(payload_extent(buffer, info.nbytes), byteorder="big" if kind.big else "little")
-        return StridedTensor(info, storage, 0, tuple(strides[axis] for axis in axes))
+        return NumpyArray(info, storage, 0, tuple(strides[axis] for axis in axes))
     return array(kind, shape, buffer, fortran=order == "F")
 
 

@@ -47,9 +47,9 @@ def imported(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "path",
     [
-        "torch-zip/tied/input/model.pt",
+        "torch-zip/state-dict/input/model.pt",
         "paddle-pickle/snapshot/input/snapshot_iter_60.pdz",
-        "tf-bundle/manager/input/training_checkpoints",
+        "tf-bundle/object-based/input/ckpt-1",
     ],
 )
 def test_plain_listing(fixtures: Path, path: str) -> None:

@@ -209,9 +209,14 @@ def test_manifests_stand_for_files(fixtures: Path, tmp_path: Path, kinds: Path) 
     [
         ('{"schema": "ckpt.ls/1"}', "damaged"),
         ('{"schema": "ckpt.ls/1", "checkpoints": []}', "lists 0 checkpoints"),
-        ('{"schema": "ckpt.ls/1", "checkpoints": [{"tensors": [{"key": [], "dtype": "a", "shape": []}]}]}', "no key"),
         (
-            '{"schema": "ckpt.ls/1", "checkpoints": [{"tensors": [{"key": ["a"], "dtype": "a", "shape": [-1]}]}]}',
+            '{"schema": "ckpt.ls/1", "checkpoints": [{"path": "x", "format": "npz", "values": [],'
+            ' "tensors": [{"name": "a", "key": [null], "dtype": "a", "shape": []}]}]}',
+            "no key",
+        ),
+        (
+            '{"schema": "ckpt.ls/1", "checkpoints": [{"path": "x", "format": "npz", "values": [],'
+            ' "tensors": [{"name": "a", "key": ["a"], "dtype": "a", "shape": [-1]}]}]}',
             "shape",
         ),
         ('{"schema": "ckpt.spec/1", "tensors": 3}', "no list"),

@@ -100,3 +100,19 @@ def test_another_shape_makes_the_restore_itself_fail(twins: object, tmp_path: Pa
     assert predicted.misshapen == ("w",)
     with pytest.raises(ValueError, match="shape"):
         tf.train.Checkpoint(net=twins.wider_module()).restore(path)
+
+
+def test_the_answer_is_in_the_document(checkpoints: dict[str, str]) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from ckpt_tools.cli.app import app
+
+    result = CliRunner().invoke(app, ["diff", checkpoints["trained"], "keras_twins:small", "--json"])
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["equal"]) == (0, True)
+    restore = found["restore"]
+    assert (restore["below"], restore["assert_consumed"]) == ("model", False)
+    assert restore["assert_existing_objects_matched"]
+    assert "expect_partial" in found["notes"][0]

@@ -74,7 +74,8 @@ def same(ours: Any, theirs: Any) -> bool:
     if type(ours) is not type(theirs):
         return False
     if isinstance(theirs, float):
-        return struct.pack("<d", ours) == struct.pack("<d", theirs)
+        # text pickles keep no more of a NaN than that it is one
+        return ours != ours if theirs != theirs else struct.pack("<d", ours) == struct.pack("<d", theirs)
     if isinstance(theirs, (list, tuple)):
         return len(ours) == len(theirs) and all(map(same, ours, theirs))
     if isinstance(theirs, dict):

@@ -43,11 +43,12 @@ def test_the_state_is_numpys(a: numpy.ndarray, data: st.DataObject, rtol: float,
     else:
         with numpy.errstate(all="ignore"):
             wide_a, wide_b = a.astype("f8"), b.astype("f8")
-            close = equal | (numpy.abs(wide_a - wide_b) <= atol + rtol * numpy.abs(wide_b))
+            close = numpy.isclose(wide_a, wide_b, rtol, atol, equal_nan=True)
             exact = numpy.abs(wide_a - wide_b)
-        margin = numpy.abs(exact - (atol + rtol * numpy.abs(wide_b)))
-        # differences are taken in the tensors' own type: at the very edge of the tolerance either answer will do
-        if not (margin <= 1e-6 * numpy.maximum(exact, 1)).any():
+            allowed = atol + (rtol * numpy.abs(wide_b) if rtol else 0)
+            # differences are taken in the tensors' own type: at the very edge of the tolerance either answer will do
+            at_the_edge = numpy.abs(exact - allowed) <= 1e-6 * numpy.maximum(exact, 1)
+        if not at_the_edge.any():
             assert found.state == ("close" if close.all() and (rtol or atol) else "differ")
 
 

@@ -154,6 +154,27 @@ def test_a_layer_of_another_size_is_not_a_renamed_one() -> None:
     assert correspond(a, b).changes == []
 
 
+def test_that_scalars_are_alike_says_nothing() -> None:
+    a = [*named(["x.conv.n", "y.conv.n"], ()), *named(["w"])]
+    b = [*named(["x.norm.n", "y.norm.n"], ()), *named(["w"])]
+    assert correspond(a, b).changes == []
+
+
+def test_two_layers_with_the_same_names_of_parts_are_not_the_same_layer() -> None:
+    a = [*named(["conv.weight"], (4, 3)), *named(["conv.bias"], (4,)), *named(["z"])]
+    b = [*named(["fc.weight"], (4, 9)), *named(["fc.bias"], (4,)), *named(["z"])]
+    assert correspond(a, b).changes == []
+    bare = [*named(["weight"], (4, 9)), *named(["bias"], (4,))]
+    assert correspond(bare, a).changes == []
+
+
+def test_other_names_below_a_prefix_that_all_have_may_have_another_size() -> None:
+    sizes = [(3,)] * 5 + [(10,), (10, 3)]
+    a = [Named(f"module.l{n}.w", shape) for n, shape in enumerate(sizes)]
+    b = [Named(f"l{n}.w", shape) for n, shape in enumerate([*sizes[:5], (12,), (12, 3)])]
+    assert len(correspond([*a, Named("optimizer/x", (9,))], b, a_levels=["optimizer/"]).pairs) == 7
+
+
 # ---- properties
 
 SEGMENT = st.sampled_from(

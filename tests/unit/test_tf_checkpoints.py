@@ -11,7 +11,7 @@ from bundles import FLOAT, INT32, STRING, entry, field, masked_crc32c, slice_of,
 from ckpt_tools import open_checkpoint
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.tensors import AbsentTensor, AssembledTensor
-from ckpt_tools.errors import CorruptFile, MissingBytes, MissingInput, UnknownFormat, UnreadableInput
+from ckpt_tools.errors import CorruptFile, MissingBytes, MissingInput, UnknownFormat, UnreadableInput, UsageError
 from ckpt_tools.formats._ordered_code import Span, slice_key
 
 SIX = bytes(range(24))

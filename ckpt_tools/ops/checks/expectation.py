@@ -55,7 +55,7 @@ def manifest(
         if entry.is_tensor and entry.key not in expected.tensors:
             issues.append(_issue("unexpected", entry.name, "is in the checkpoint and not in the manifest"))
         elif not entry.is_tensor and entry.key in expected.values:
-            value, was = value_of(entry.node), expected.values[entry.key]
+            value, (_, was) = value_of(entry.node), expected.values[entry.key]
             if value != was:
                 text = f"the manifest has {printable(str(was)[:60])}, the checkpoint {printable(str(value)[:60])}"
                 issues.append(Issue("expect-value", Severity.NOTE, entry.name, text))

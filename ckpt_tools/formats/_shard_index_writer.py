@@ -1,0 +1,67 @@
+"""Sets of shards as Hugging Face's libraries write them: ``NAME-00001-of-00002.EXT`` and ``NAME.EXT.index.json``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Node
+from ckpt_tools.errors import WriteRefused
+from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, shards
+
+
+def shard_path(path: Path, number: int, count: int) -> Path:
+    """The name of shard ``number`` (from 1) of the checkpoint that would be ``path`` in one piece."""
+    return path.with_name(f"{path.stem}-{number:05d}-of-{count:05d}{path.suffix}")
+
+
+def index_path(path: Path) -> Path:
+    """The name of the index."""
+    return path.with_name(f"{path.name}.index.json")
+
+
+def index_file(
+    path: Path, runs: Sequence[Sequence[tuple[str, Tensor]]], metadata: Mapping[str, str] | None = None
+) -> PlannedFile:
+    """The index of the shards ``runs``; ``metadata`` goes beside the total size."""
+    weight_map = {name: shard_path(path, n, len(runs)).name for n, run in enumerate(runs, 1) for name, _ in run}
+    total = sum(tensor.nbytes for run in runs for _, tensor in run)
+    text = json.dumps({"metadata": {"total_size": total, **(metadata or {})}, "weight_map": weight_map}, indent=2)
+    data = text.encode("ascii") + b"\n"
+
+    def write(output: Output, feed: Feed) -> None:
+        output.write(data)
+
+    return PlannedFile(index_path(path), len(data), write)
+
+
+def state_dict_runs(root: Node, request: Request) -> list[list[tuple[str, Tensor]]]:
+    """The tensors of a flat state dict in runs of the size asked for. WriteRefused when the tree is no state dict."""
+    if not isinstance(root, dict) or not all(
+        type(key) is str and isinstance(node, Tensor) for key, node in root.items()
+    ):
+        raise WriteRefused(
+            "only a flat state dict can be cut into shards, and this tree is nested or holds values",
+            where=str(request.path),
+            hint="--root KEY takes one state dict out of it, --match '*.weight' only tensors",
+        )
+    return shards(list(root.items()), request.max_shard_nbytes)
+
+
+def other_files(path: Path, planned: Sequence[PlannedFile] = ()) -> list[Path]:
+    """Files of an older checkpoint called ``path``, in one piece or in shards, that are not among those ``planned``.
+
+    The index stands first: without it the shards are nobody's.
+    """
+    if not path.parent.is_dir():
+        return []
+    taken = {file.path for file in planned} or {path}
+    pattern = re.compile(rf"{re.escape(path.stem)}-\d{{5}}-of-\d{{5}}{re.escape(path.suffix)}", re.DOTALL)
+    older = sorted(file for file in path.parent.iterdir() if pattern.fullmatch(file.name))
+    index = index_path(path)
+    if not index.exists():
+        older = []  # shards without an index may be anybody's
+    return [file for file in (index, path, *older) if file not in taken and file.exists()]

@@ -1,0 +1,300 @@
+"""Writes ``hdf5``: Keras' ``.weights.h5``, its older files of layers, and plain groups and datasets, through h5py.
+
+The library makes the structure (superblock 0, contiguous datasets, as Keras' files have); the bytes of the tensors are
+then put where it left room for them. Parts of a key are groups. Keys that begin with ``@`` are attributes, as the reader
+gives them. A file that is not called ``.weights.h5`` and whose tensors all lie in groups lists these as layers, with
+``layer_names`` and ``weight_names`` in the order of the tree: Keras loads such files by that order. What groups cannot
+tell goes into the outline (:mod:`ckpt_tools.formats._values`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from ckpt_tools.core.dtypes import BY_NAME, DType
+from ckpt_tools.core.keys import printable
+from ckpt_tools.core.limits import KIB
+from ckpt_tools.core.rebuild import containers
+from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tree import Node, NumpyScalar, walk
+from ckpt_tools.errors import WriteRefused
+from ckpt_tools.formats import _values
+from ckpt_tools.formats._writing import (
+    Feed,
+    Output,
+    PlannedFile,
+    Request,
+    Target,
+    WritePlan,
+    kind_of_special,
+    refuse_collisions,
+)
+
+_MARK = "@"
+_ORDER = h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED
+_KERAS3_SUFFIX = ".weights.h5"
+#: HDF5 keeps attributes in object headers, which have 64 KiB; Keras splits lists of names above this.
+_LONGEST_ATTRIBUTE = 64_512
+#: Room for the header of a dataset and its link, as far as it can be told before the library has made them.
+_STRUCTURE_NBYTES = KIB // 2
+_MODEL_WEIGHTS = "model_weights"
+
+
+def _reason_lost(node: Node) -> str | None:
+    if isinstance(node, Tensor):
+        special = kind_of_special(node)
+        if special is not None:
+            return special
+        dtype, spec = node.info.dtype, node.info.dtype.numpy_spec
+        if dtype.name in BY_NAME:
+            return None if dtype.bit_width % 8 == 0 else f"of dtype {dtype}, which has no whole bytes"
+        plain = isinstance(spec, str) and spec.lstrip("<|")[0] in "SV"
+        return None if plain else f"of dtype {dtype}"
+    return _values.reason_lost(node)
+
+
+def _holds(dtype: DType) -> bool:
+    return isinstance(dtype.numpy_spec, str) or dtype.name == "bfloat16"
+
+
+def _remark(node: Node) -> str | None:
+    if isinstance(node, Tensor) and not _holds(node.info.dtype):
+        return f"{node.info.dtype} is stored as raw bytes, which only this tool reads as such"
+    return None
+
+
+TARGET = Target("an HDF5 file", _reason_lost, remark=_remark)
+
+
+def plan(root: Node, request: Request) -> WritePlan:
+    """The file of a tree. WriteRefused when it is to be cut, or names are none that HDF5 can have."""
+    if request.max_shard_nbytes is not None:
+        raise WriteRefused("HDF5 files are not written in shards", where=str(request.path))
+    attributes = _Attributes(root)
+    flat = _values.flatten(root, (), _holds, tells_aliases=False)
+    paths = {name: _path(name) for name, _ in flat.tensors}
+    _refuse_groups_as_tensors(paths)
+    lists = {} if request.path.name.endswith(_KERAS3_SUFFIX) else _name_lists(paths)
+    names = _names_of_variables(flat.tensors, paths)
+    if _groups_tell_all(root, attributes) and _aliases_follow(flat.tensors, paths, lists, names):
+        flat.outline = None
+    else:
+        flat = _values.flatten(root, (), _holds)
+        refuse_collisions((name, name) for name in (*paths, _values.OUTLINE))
+    outline = (flat.outline or "").encode("ascii")
+    size = sum(t.nbytes + _STRUCTURE_NBYTES for _, t in flat.tensors) + len(outline)
+
+    def write(output: Output, feed: Feed) -> None:
+        with _refusals(str(request.path)):
+            with _created(output.temporary) as file:
+                places = {
+                    name: _dataset(file, paths[name], _file_type(tensor.info.dtype), tensor.info.shape)
+                    for name, tensor in flat.tensors
+                }
+                if outline:
+                    _dataset(file, (_values.OUTLINE,), h5py.h5t.STD_U8LE, (len(outline),), outline)
+                for name, tensor in flat.tensors:
+                    if tensor.info.dtype.name == "bfloat16":
+                        file["/".join(paths[name])].attrs["dtype"] = "bfloat16"
+                for group, name in names.items():
+                    file["/".join(group)].attrs["name"] = name
+                for holder, attribute, value in attributes.found:
+                    if holder in file:
+                        file[holder].attrs[attribute] = value
+                for group, (attribute, texts) in lists.items():
+                    _write_name_list(file["/".join(group) or "/"], attribute, texts)
+            with output.temporary.open("r+b") as opened:
+                for name, tensor in flat.tensors:
+                    if tensor.nbytes:
+                        opened.seek(places[name])
+                        for chunk in feed(tensor):
+                            opened.write(chunk)
+
+    return WritePlan([PlannedFile(request.path, size, write)])
+
+
+@contextmanager
+def _refusals(where: str) -> Iterator[None]:
+    """Say what the system refused in one sentence; the library lets go of some files with a RuntimeError."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteRefused(f"cannot be written: {error.strerror or error}", where=where) from error
+    except RuntimeError as error:
+        if isinstance(error, (NotImplementedError, RecursionError)):
+            raise
+        raise WriteRefused(f"cannot be written: {error}", where=where) from error
+
+
+class _Attributes:
+    """The values of a tree that are attributes, as the reader gives them: ``@name`` of the group, ``x@name`` of ``x``.
+
+    ``found`` has the path of the holder, the attribute's name and its value for the library; ``others`` says whether
+    there are values besides.
+    """
+
+    def __init__(self, root: Node) -> None:
+        self.found: list[tuple[str, str, Any]] = []
+        self.others = False
+        for key, node in walk(root):
+            if isinstance(node, Tensor):
+                continue
+            holder, mark, name = str(key[-1]).rpartition(_MARK) if key else ("", "", "")
+            value = _attribute_value(_values.read_value(node)) if mark and name else None
+            if value is None:
+                self.others = True
+            else:
+                self.found.append(("/".join(map(str, (*key[:-1], holder))).rstrip("/") or "/", name, value))
+
+
+def _attribute_value(node: Node) -> Any:
+    """What the library takes for an attribute; None for a value that would come back as another."""
+    if isinstance(node, str):
+        return None if "\0" in node else node
+    if isinstance(node, NumpyScalar) and isinstance(node.dtype.numpy_spec, str) and node.dtype.numpy_spec[1] in "fiub":
+        import numpy
+
+        return numpy.frombuffer(node.raw, node.dtype.to_numpy())[0]
+    return None
+
+
+def _path(name: str) -> tuple[str, ...]:
+    """The groups and the dataset of a name. WriteRefused for parts that HDF5 takes for something else."""
+    parts = tuple(name.split("/"))
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise WriteRefused(f"HDF5 has no place for the name {printable(name)!r}", hint="--rename gives it another")
+    return parts
+
+
+def _refuse_groups_as_tensors(paths: Mapping[str, tuple[str, ...]]) -> None:
+    taken = {path: name for name, path in paths.items()}
+    for name, path in paths.items():
+        for length in range(1, len(path)):
+            if path[:length] in taken:
+                raise WriteRefused(
+                    f"{name} would lie below {taken[path[:length]]}, which is a dataset and no group",
+                    hint="--weights-only leaves out optimizer state, which is often named like that; --rename OLD=NEW",
+                )
+
+
+def _name_lists(paths: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, list[str]]]:
+    """``layer_names`` and ``weight_names`` by the group that has them, of files that Keras loads by order."""
+    if not paths or any(len(path) < 2 or "vars" in path for path in paths.values()):
+        return {}
+    lists: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+    whole = any(path[0] == _MODEL_WEIGHTS for path in paths.values())
+    for path in paths.values():
+        if whole and path[0] != _MODEL_WEIGHTS:
+            lists.setdefault(path[:1], ("weight_names", []))[1].append("/".join(path[1:]))
+            continue
+        depth = 1 if whole else 0
+        layers = lists.setdefault(path[:depth], ("layer_names", []))[1]
+        if path[depth] not in layers[-1:]:
+            layers.append(path[depth])
+        lists.setdefault(path[: depth + 1], ("weight_names", []))[1].append("/".join(path[depth + 1 :]))
+    return {path: (kind, list(dict.fromkeys(texts))) for path, (kind, texts) in lists.items()}
+
+
+def _names_of_variables(
+    tensors: Sequence[tuple[str, Tensor]], paths: Mapping[str, tuple[str, ...]]
+) -> dict[tuple[str, ...], str]:
+    """The layer's own name for each ``vars`` group, as the second names of its variables begin."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, tensor in tensors:
+        layer = (tensor.alias or "").rpartition("/")[0]
+        if paths[name][-2:-1] == ("vars",) and layer:
+            found[paths[name][:-1]] = layer
+    return found
+
+
+def _groups_tell_all(root: Node, attributes: _Attributes) -> bool:
+    """Whether the reader finds this very tree in groups, datasets and attributes."""
+    if attributes.others or not isinstance(root, dict):
+        return False
+    for node in containers(root):
+        if not isinstance(node, dict) or not all(type(key) is str and "/" not in key for key in node):
+            return False
+        if not node and node is not root:  # Keras makes empty groups, and the reader passes over them
+            return False
+    return all(
+        _holds(node.info.dtype) and _MARK not in str(key[-1]) for key, node in walk(root) if isinstance(node, Tensor)
+    )
+
+
+def _aliases_follow(
+    tensors: Sequence[tuple[str, Tensor]],
+    paths: Mapping[str, tuple[str, ...]],
+    lists: Mapping[tuple[str, ...], tuple[str, list[str]]],
+    names: Mapping[tuple[str, ...], str],
+) -> bool:
+    """Whether the second names are those that the reader will find by itself."""
+    listed = {
+        (*path, *text.split("/")): text
+        for path, (kind, texts) in lists.items()
+        if kind == "weight_names"
+        for text in texts
+    }
+    for name, tensor in tensors:
+        path = paths[name]
+        if path[:-1] not in names and tensor.alias != listed.get(path):
+            return False
+    return True
+
+
+def _created(path: Path) -> h5py.File:
+    """An empty file that keeps the order in which groups and datasets are made."""
+    plist = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    plist.set_link_creation_order(_ORDER)
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, plist, access))
+
+
+def _dataset(file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int, ...], data: bytes = b"") -> int:
+    """Make a dataset and the groups above it; the offset of its bytes in the file. ``data`` is written at once."""
+    groups = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+    groups.set_link_creation_order(_ORDER)
+    holder = h5py.h5g.open(file.id, b"/")
+    for part in path[:-1]:
+        name = part.encode("utf-8", "surrogateescape")
+        known = holder.links.exists(name)
+        holder = h5py.h5g.open(holder, name) if known else h5py.h5g.create(holder, name, gcpl=groups)
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.CONTIGUOUS)
+    plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    plist.set_obj_track_times(False)
+    space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    made = h5py.h5d.create(holder, path[-1].encode("utf-8", "surrogateescape"), kind, space, plist)
+    if data:
+        import numpy
+
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, numpy.frombuffer(data, "u1"))
+    return made.get_offset() or 0
+
+
+def _file_type(dtype: DType) -> Any:
+    """The library's type of an element; opaque bytes where it has none."""
+    if isinstance(dtype.numpy_spec, str):
+        return h5py.h5t.py_create(dtype.to_numpy(), logical=True)
+    import numpy
+
+    return h5py.h5t.py_create(numpy.dtype(f"V{dtype.itemsize}"))
+
+
+def _write_name_list(group: h5py.Group, attribute: str, texts: Sequence[str]) -> None:
+    """A list of names as Keras keeps it: fixed byte strings, in several attributes where one would be too long."""
+    import numpy
+
+    names = numpy.array([text.encode("utf-8", "surrogateescape") for text in texts])
+    pieces = 1
+    while any(part.nbytes > _LONGEST_ATTRIBUTE for part in numpy.array_split(names, pieces)):
+        pieces += 1
+    for number, part in enumerate(numpy.array_split(names, pieces)):
+        group.attrs[f"{attribute}{number}" if pieces > 1 else attribute] = part

@@ -1,0 +1,263 @@
+"""Carries a planned conversion out: streams every tensor once, checks what passes, reads the result back, puts it in place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ckpt_tools.core.casting import CastTensor
+from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.limits import DEFAULT_LIMITS
+from ckpt_tools.core.location import locate
+from ckpt_tools.core.rebuild import Blueprint
+from ckpt_tools.core.sink import Sink, SinkSet, staged
+from ckpt_tools.core.tensors import (
+    AbsentTensor,
+    AssembledTensor,
+    CompositeTensor,
+    Storage,
+    StridedTensor,
+    Tensor,
+    TensorInfo,
+)
+from ckpt_tools.core.tree import Node, NumpyScalar, Opaque, is_container
+from ckpt_tools.errors import CorruptFile, UnreadableInput, WriteRefused, damage
+from ckpt_tools.formats import detect, format_named, open_location
+from ckpt_tools.formats._values import flat_name, read_value
+from ckpt_tools.formats.writers import writer_named
+from ckpt_tools.ops.convert import Conversion
+from ckpt_tools.ops.transforming import DerivedTensor
+from ckpt_tools.pickles.nodes import Global
+
+_OVERWRITE = "--overwrite replaces it"
+
+Progress = Callable[[int], None]
+
+
+def write(conversion: Conversion, *, overwrite: bool, check: bool, progress: Progress | None = None) -> None:
+    """Write the files of a plan, all of them or none.
+
+    UnreadableInput, naming the tensor, when the source is damaged or changes meanwhile; WriteRefused when the target
+    exists, there is no room, or what is read back differs. ``progress`` is told the bytes that were written, and with
+    ``check`` those that were read back.
+    """
+    obsolete = conversion.write_plan.obsolete
+    if obsolete and not overwrite:
+        raise WriteRefused("belongs to a checkpoint of that name", where=os.fspath(obsolete[0]), hint=_OVERWRITE)
+    feed = _Feed(conversion, with_digests=check)
+    *parts, index = conversion.write_plan.files
+    total = conversion.write_plan.nbytes
+    if not parts:
+        with Sink(index.path, overwrite=overwrite, nbytes=total, progress=progress) as sink:
+            index.write(sink, feed)
+            if check:
+                sink.finish()
+                with staged([sink]) as directory:
+                    _compare(conversion, directory / sink.target.name, feed, progress)
+    else:
+        with SinkSet(index.path, overwrite=overwrite, nbytes=total, progress=progress) as sinks:
+            for part in parts:
+                part.write(sinks.part(part.path), feed)
+            index.write(sinks.index, feed)
+            if check:
+                sinks.finish()
+                with staged(sinks.sinks) as directory:
+                    _compare(conversion, directory / sinks.index.target.name, feed, progress)
+    for path in obsolete:
+        path.unlink(missing_ok=True)
+    conversion.notes += _overflow_notes(conversion)
+    conversion.written = True
+
+
+def _overflow_notes(conversion: Conversion) -> list[str]:
+    found = []
+    for move in conversion.moves:
+        if isinstance(move.tensor, CastTensor) and move.tensor.overflows:
+            kind = move.tensor.info.dtype
+            found.append(f"{move.tensor.overflows} values of {move.source} are beyond the range of {kind}")
+    return found
+
+
+class _Feed:
+    """Hands out the bytes of tensors, and looks at them as they pass: the source's checksums, digests of the values."""
+
+    def __init__(self, conversion: Conversion, *, with_digests: bool) -> None:
+        self.digests: dict[int, str] = {}
+        self._where = conversion.source.location.shown
+        self._with_digests = with_digests
+        self._checked: set[Storage] = set()
+        self._names: dict[int, str] = {}
+        self._storage_names: dict[Storage, str] = {}
+        for move in conversion.moves:
+            self._names[id(move.tensor)] = move.source
+            for view in _views(move.tensor):
+                self._storage_names.setdefault(view.storage, move.source)
+
+    def __call__(self, tensor: Tensor) -> Iterator[bytes]:
+        with self._named(tensor):
+            chunks = self._verified(tensor)
+            if not self._with_digests or id(tensor) not in self._names:
+                yield from chunks
+                return
+            digest = hashlib.sha256()
+            for chunk in chunks:
+                digest.update(chunk)
+                yield chunk
+            self.digests[id(tensor)] = digest.hexdigest()
+
+    @contextmanager
+    def _named(self, tensor: Tensor) -> Iterator[None]:
+        """Put the tensor's name into what goes wrong with it."""
+        name = self._names.get(id(tensor)) or next(
+            (self._storage_names[v.storage] for v in _views(tensor) if v.storage in self._storage_names), "a tensor"
+        )
+        try:
+            with damage(self._where):
+                yield
+        except UnreadableInput as error:
+            error.message = f"{name}: {error.message}"
+            raise
+
+    def _verified(self, tensor: Tensor) -> Iterator[bytes]:
+        """The bytes; CorruptFile when those of the file do not have the checksum that it carries for them."""
+        if isinstance(tensor, StridedTensor) and _is_all_of_storage(tensor):
+            yield from self._verified_on_the_way(tensor)
+            return
+        for view in _views(tensor):
+            storage = view.storage
+            if storage.checksum is not None and storage not in self._checked:
+                if not storage.checksum.matches(storage.extent.chunks(0, storage.nbytes, DEFAULT_LIMITS.chunk_nbytes)):
+                    raise _mismatch(storage)
+                self._checked.add(storage)
+        yield from tensor.chunks()
+
+    def _verified_on_the_way(self, tensor: StridedTensor) -> Iterator[bytes]:
+        storage, checksum = tensor.storage, tensor.storage.checksum
+        if checksum is None or storage in self._checked:
+            yield from tensor.chunks()
+            return
+        value = checksum.start
+        for chunk in tensor.chunks():
+            value = checksum.update(chunk, value)
+            yield chunk
+        if value != checksum.value:
+            raise _mismatch(storage)
+        self._checked.add(storage)
+
+
+def _is_all_of_storage(tensor: StridedTensor) -> bool:
+    """Whether the values are the storage's own bytes, in order."""
+    swapped = tensor.storage.byteorder == "big" and tensor.info.dtype.swap_nbytes > 1
+    return tensor.compact and not swapped and not tensor.conj and not tensor.neg
+
+
+def _mismatch(storage: Storage) -> CorruptFile:
+    assert storage.checksum is not None
+    kind = {"crc32": "CRC-32", "crc32c": "CRC-32C"}.get(storage.checksum.kind, storage.checksum.kind)
+    return CorruptFile(
+        f"the bytes of {storage.checksum.place} do not have the {kind} that the file records: they are damaged",
+        hint="copy or download it again; ckpt verify tells which tensors are sound",
+    )
+
+
+def _views(tensor: Tensor) -> Iterator[StridedTensor]:
+    """The views of storages that a tensor's bytes come from."""
+    pending = [tensor]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, StridedTensor):
+            yield item
+        elif isinstance(item, (CastTensor, DerivedTensor)):
+            pending.append(item.base)
+        elif isinstance(item, AssembledTensor):
+            pending.extend(piece for _, piece in item.pieces)
+        elif isinstance(item, CompositeTensor):
+            pending.extend(item.parts.values())
+
+
+# -- reading back ------------------------------------------------------------------------------------------------------
+
+
+def _compare(conversion: Conversion, path: os.PathLike[str], feed: _Feed, progress: Progress | None) -> None:
+    """WriteRefused unless what is read back is what was planned: every tensor by digest, every value."""
+    nests = writer_named(conversion.writer).target.nests
+    try:
+        location = locate(path)
+        # a set of shards has the format of its parts, and a row of its own
+        row = format_named(conversion.writer) if len(conversion.write_plan.files) == 1 else detect(location)
+        with open_location(location, row) as back:
+            _compare_trees(conversion, back, nests, feed, progress)
+    except UnreadableInput as error:
+        raise _differs(conversion, f"it cannot be read: {error.message}") from error
+
+
+def _compare_trees(
+    conversion: Conversion, back: Checkpoint, nests: bool, feed: _Feed, progress: Progress | None
+) -> None:
+    def named(root: Node) -> dict[Any, Node]:
+        leaves = ((leaf.key, leaf.node) for leaf in Blueprint(root, conversion.source.limits).leaves())
+        return {key if nests else flat_name(key): node for key, node in leaves}
+
+    expected, found = named(conversion.root), named(back.root)
+    for key, node in expected.items():
+        name = key if isinstance(key, str) else flat_name(key)
+        if name in conversion.write_plan.remade or (node is conversion.root and is_container(node)):
+            continue  # an empty mapping is a leaf, too
+        if key not in found:
+            raise _differs(conversion, f"{name} is not there")
+        other = found[key]
+        if not isinstance(node, Tensor):
+            if _comparable(node) != _comparable(other):
+                raise _differs(conversion, f"the value {name} differs")
+            continue
+        if not isinstance(other, Tensor) or not _alike(other.info, node.info):
+            raise _differs(conversion, f"{name} is {getattr(other, 'info', 'no tensor')}")
+        if isinstance(node, AbsentTensor):
+            continue
+        digest = feed.digests.get(id(node)) or _digest(node)
+        if _digest(other) != digest:
+            raise _differs(conversion, f"the values of {name} differ")
+        if progress is not None:
+            progress(node.nbytes)
+
+
+def _alike(one: TensorInfo, other: TensorInfo) -> bool:
+    """Whether shapes and element types are the same; those of records may be spelt in more than one way."""
+    if one.shape != other.shape or one.dtype.name != other.dtype.name:
+        return False
+    return one.dtype is other.dtype or one.dtype.to_numpy() == other.dtype.to_numpy()
+
+
+def _digest(tensor: Tensor) -> str:
+    digest = hashlib.sha256()
+    for chunk in tensor.chunks():
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _differs(conversion: Conversion, what: str) -> WriteRefused:
+    return WriteRefused(
+        f"what was written and read back is not what was to be written: {what}; nothing was put in place",
+        where=os.fspath(conversion.target),
+    )
+
+
+def _comparable(node: Node) -> object:
+    """A value such that two of one meaning are equal, whichever format keeps them."""
+    node = read_value(node)
+    if isinstance(node, NumpyScalar):
+        node = node.value
+    if isinstance(node, float):
+        return node.hex()
+    if isinstance(node, complex):
+        return node.real.hex(), node.imag.hex()
+    if isinstance(node, Global):
+        return node.path
+    if isinstance(node, Opaque):
+        return node.type_name
+    if isinstance(node, (dict, list, tuple)):
+        return len(node)
+    return type(node), node

@@ -1,0 +1,161 @@
+"""Conversions that are killed, run out of room, or lose their source half-way: the target is whole or as it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+from typer.testing import CliRunner
+
+from ckpt_tools.cli.app import app
+from ckpt_tools.formats import open_checkpoint
+from ckpt_tools.ops.listing import digest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+#: Dies at the N-th call of anything that changes the disk.
+KILLER = """
+import os, signal, sys
+left = int(sys.argv.pop(1))
+def deadly(function):
+    def call(*arguments, **options):
+        global left
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+        return function(*arguments, **options)
+    return call
+for name in ("write", "pwrite", "fsync", "replace", "unlink", "mkdir", "symlink", "rmdir"):
+    setattr(os, name, deadly(getattr(os, name)))
+from ckpt_tools.cli.app import main
+sys.argv[0] = "ckpt"
+main()
+"""
+
+
+def run(folder: Path, code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def source(folder: Path, value: float) -> None:
+    numpy.savez(folder / f"in{value:g}.npz", a=numpy.full((50, 50), value, "f4"), b=numpy.full(7, value, "i8"))
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir() if not entry.name.startswith("in")}
+
+
+TARGETS = {
+    "one file": ("out.safetensors", []),
+    "a TensorFlow prefix": ("out.index", []),
+    "shards and an index": ("out.safetensors", ["--max-shard-size", "9KB"]),
+    "HDF5": ("out.h5", []),
+}
+
+
+def convert(*arguments: object) -> None:
+    result = CliRunner().invoke(app, ["convert", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+
+
+def digests(path: Path) -> list[str]:
+    with open_checkpoint(path) as checkpoint:
+        return [digest(tensor) for tensor in checkpoint.tensors.values()]
+
+
+@pytest.mark.parametrize("what", TARGETS)
+def test_killed_at_every_step(what: str, tmp_path: Path) -> None:
+    name, options = TARGETS[what]
+    source(tmp_path, 1)
+    source(tmp_path, 2)
+    target = tmp_path / name
+    convert(tmp_path / "in1.npz", target, *options)
+    index = tmp_path / (f"{name}.index.json" if options else name)
+    whole = names(tmp_path)
+    old, new = digests(index), digests(tmp_path / "in2.npz")
+    assert old == digests(tmp_path / "in1.npz")
+    for step in range(100):
+        died = run(tmp_path, KILLER, str(step), "convert", "in2.npz", name, *options, "--overwrite")
+        if died.returncode == 0:
+            break
+        assert died.returncode == -signal.SIGKILL, died.stderr
+        assert len(whole) > 1 or index.exists()
+        if index.exists():  # of several files the index may be gone for a moment; where it is, all it names is whole
+            assert digests(index) in (old, new)
+        # the next run clears up, whatever was left
+        convert(tmp_path / "in1.npz", target, *options, "--overwrite")
+        assert names(tmp_path) == whole
+        assert digests(index) == old
+    assert step > 3
+    assert names(tmp_path) == whole
+    assert digests(index) == new
+
+
+def test_no_room(tmp_path: Path) -> None:
+    source(tmp_path, 1)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "from ckpt_tools.cli.app import main\nmain()"
+    )
+    for target in ("out.pth", "out.npz", "out.index", "out.pdparams", "out.safetensors", "out.h5"):
+        failed = run(tmp_path, code, "convert", "in1.npz", target)
+        assert failed.returncode == 5, (target, failed.stderr)
+        assert failed.stderr.startswith("ckpt: "), failed.stderr
+        assert "Traceback" not in failed.stderr
+        assert names(tmp_path) == set()
+
+
+def test_the_original_stays_when_there_is_no_room(tmp_path: Path) -> None:
+    source(tmp_path, 1)
+    (tmp_path / "out.safetensors").write_bytes(b"precious")
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "from ckpt_tools.cli.app import main\nmain()"
+    )
+    assert run(tmp_path, code, "convert", "in1.npz", "out.safetensors", "--overwrite").returncode == 5
+    assert names(tmp_path) == {"out.safetensors"}
+    assert (tmp_path / "out.safetensors").read_bytes() == b"precious"
+
+
+def test_a_source_that_shrinks_meanwhile(tmp_path: Path) -> None:
+    numpy.savez(tmp_path / "in.npz", a=numpy.ones(5_000_000, "f4"), b=numpy.ones(5_000_000, "f4"))
+    code = (
+        "import os, sys\n"
+        "from ckpt_tools.core import sink\n"
+        "old = sink.Sink.write\n"
+        "def write(self, data):\n"
+        "    if self.position > 10_000_000: os.truncate('in.npz', 20_000_000)\n"
+        "    old(self, data)\n"
+        "sink.Sink.write = write\n"
+        "from ckpt_tools.cli.app import main\nmain()"
+    )
+    failed = run(tmp_path, code, "convert", "in.npz", "out.pth")
+    assert failed.returncode == 4, failed.stderr
+    assert "shrank" in failed.stderr
+    assert names(tmp_path) == set()
+
+
+def test_interrupted_by_the_user(tmp_path: Path) -> None:
+    source(tmp_path, 1)
+    code = (
+        "import os, signal\n"
+        "from ckpt_tools.core import sink\n"
+        "sink.Sink.finish = lambda self: os.kill(os.getpid(), signal.SIGINT)\n"
+        "from ckpt_tools.cli.app import main\nmain()"
+    )
+    assert run(tmp_path, code, "convert", "in1.npz", "out.pth").returncode == 130
+    assert names(tmp_path) == set()
