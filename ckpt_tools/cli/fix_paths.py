@@ -68,36 +68,36 @@ def fix_paths(
     out = Output(as_json=as_json, color=color, quiet=quiet)
     finder = Finder([Move.parse(text) for text in move], search)
     policy = Policy(drop_missing=drop_missing, drop_damaged=drop_damaged, absolute=absolute)
-    written = not (check or dry_run)
     reports = []
-    code, needed = 0, False
+    repairs: list[Repair] = []
+    code = 0
     for repair in survey(paths, finder, policy, rebuild=rebuild):
-        if written:
-            _apply(out, repair, keep_backup=not no_backup)
-        needed |= repair.needed
+        if not (check or dry_run):
+            _apply(out, repair, keep_backup=not no_backup, warn=not any(r.changed for r in repairs))
+        repairs.append(repair)
         code = max(code, _exit_code(repair, check=check, dry_run=dry_run))
         if as_json:
             reports.append(repair.to_json())
         else:
             _show(out, repair, verbose=verbose)
-        _tell(out, repair, written=written)
+        _tell(out, repair)
     if as_json:
         out.json({"schema": "ckpt.fix-paths/1", "files": reports})
-    if not needed and not quiet:
-        out.note("nothing to do")
+    if not quiet:
+        out.note(_summary(repairs, written=not (check or dry_run)))
     return code
 
 
 fix_paths.__doc__ = HELP
 
 
-def _apply(out: Output, repair: Repair, *, keep_backup: bool) -> None:
+def _apply(out: Output, repair: Repair, *, keep_backup: bool, warn: bool) -> None:
     from ckpt_tools.errors import CkptError
     from ckpt_tools.ops.paths import in_use
 
     if repair.content is None:
         return
-    if repair.kind == "records" and in_use(repair.path):
+    if warn and repair.kind == "records" and in_use(repair.path):
         out.note(f"warning: {repair.path}: files beside it are younger than a minute; is a training writing there?")
     try:
         repair.apply(keep_backup=keep_backup)
@@ -139,8 +139,9 @@ def _show(out: Output, repair: Repair, *, verbose: bool) -> None:
 _STYLES = {"ok": "green", "moved": "cyan", "missing": "red", "ambiguous": "red", "damaged": "bold red"}
 
 
-def _tell(out: Output, repair: Repair, *, written: bool) -> None:
+def _tell(out: Output, repair: Repair) -> None:
     from ckpt_tools.cli.boundary import report
+    from ckpt_tools.ops.repairs import State
 
     if repair.error is not None:
         report(repair.error)
@@ -148,17 +149,25 @@ def _tell(out: Output, repair: Repair, *, written: bool) -> None:
         return
     for note in repair.notes:
         out.note(f"note: {repair.path}: {note}")
-    outside = [entry for entry in repair.entries if entry.state.value == "ok" and entry.reason]
+    outside = sum(entry.state is State.OK and bool(entry.reason) for entry in repair.entries)
     if outside:
-        what = count_text(len(outside), "path exists", "paths exist")
+        what = count_text(outside, "path exists", "paths exist")
         out.note(f"note: {repair.path}: {what} outside this directory, and not in it")
-    if repair.changed:
-        what = count_text(sum(e.new not in (None, e.old) for e in repair.entries), "path")
-        taken = sum(entry.dropped for entry in repair.entries)
-        out.note(
-            f"{repair.path}: {what} repaired"
-            + (f", {count_text(taken, 'line')} taken out" if taken else "")
-            + (f"; {repair.backup.name} keeps what it was" if repair.backup else "")
-        )
-    elif written and repair.incomplete:
-        out.note(f"{repair.path}: nothing was changed")
+
+
+def _summary(repairs: list[Repair], *, written: bool) -> str:
+    """What happened, in a line."""
+    touched = [repair for repair in repairs if (repair.changed if written else repair.content is not None)]
+    lost = sum(repair.incomplete for repair in repairs)
+    left = f"; {count_text(lost, 'file')} with paths that lead nowhere" if lost else ""
+    if not touched:
+        return ("nothing was changed" if any(repair.needed for repair in repairs) else "nothing to do") + left
+    entries = [entry for repair in touched for entry in repair.entries]
+    paths = count_text(sum(entry.new not in (None, entry.old) for entry in entries), "path")
+    taken = sum(entry.dropped for entry in entries)
+    taken_out = f", {count_text(taken, 'line')} taken out" if taken else ""
+    if not written:
+        return f"{paths} to repair in {count_text(len(touched), 'file')}{taken_out}{left}"
+    kept = touched[0].backup
+    before = "" if kept is None else f"; {kept.name}" + (" and its like keep" if len(touched) > 1 else " keeps")
+    return f"{paths} repaired in {count_text(len(touched), 'file')}{taken_out}{before and before + ' what was'}{left}"

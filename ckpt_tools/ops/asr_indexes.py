@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ckpt_tools.errors import CkptError, CorruptFile, WriteRefused
 from ckpt_tools.ops.finding import places_beside
-from ckpt_tools.ops.repairs import Entry, Policy, Repair, State, read_for_repair
+from ckpt_tools.ops.repairs import Entry, Policy, Repair, State, command, read_for_repair
 
 NAMES = ("checkpoint_latest", "checkpoint_best")
 _LINE = re.compile(rb"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
@@ -50,7 +50,7 @@ def _obstacle(repair: Repair, policy: Policy) -> CkptError | None:
     damaged = [entry for entry in repair.entries if entry.state is State.DAMAGED]
     if damaged and not policy.drop_damaged:
         message = f"line {damaged[0].line}: {damaged[0].reason}"
-        return CorruptFile(message, where=where, hint=f"ckpt fix-paths {where} --drop-damaged")
+        return CorruptFile(message, where=where, hint=command(repair.path, "--drop-damaged"))
     if not repair.entries:
         return CorruptFile("names no checkpoint", where=where)
     if all(entry.dropped for entry in repair.entries):

@@ -21,7 +21,7 @@ from ckpt_tools.errors import CkptError, CorruptFile, WriteRefused
 from ckpt_tools.formats import open_checkpoint
 from ckpt_tools.ops.finding import Finder, places_beside
 from ckpt_tools.ops.iterations import recorded_iteration
-from ckpt_tools.ops.repairs import Entry, Policy, Repair, State, read_for_repair
+from ckpt_tools.ops.repairs import Entry, Policy, Repair, State, command, read_for_repair
 
 NAME = "records.jsonl"
 _MARK = "\ufeff"
@@ -29,6 +29,8 @@ _LINE = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _BLANK = re.compile(r"[ \t\r\n]*")
 #: What jsonlines lets a line begin with.
 _SKIPPED = ("\x1e", _MARK)
+#: Damaged lines that an error names.
+_NAMED = 4
 #: ``snapshot_iter_30.pdz``, ``pwg_snapshot_iter_400000.pdz``: what stands before the number names the series.
 _SNAPSHOT = re.compile(r"(?P<series>.*?)(?P<iteration>\d{1,18})(?P<suffix>\.[^.\d]*)?", re.DOTALL)
 
@@ -251,20 +253,18 @@ def _damages(parsed: Records, policy: Policy) -> list[Entry]:
 def _obstacle(parsed: Records, entries: Sequence[Entry], path: Path, policy: Policy) -> CkptError | None:
     """Why the file is left alone, if it is."""
     if parsed.damaged and not policy.drop_damaged:
-        first, *others = parsed.damaged
-        more = f"; damaged too: line {', '.join(str(d.line) for d in others[:5])}" if others else ""
-        return CorruptFile(
-            f"line {first.line}: {first.message}{more}", where=str(path), hint=f"ckpt fix-paths {path} --drop-damaged"
-        )
+        shown = "; ".join(f"line {damage.line}: {damage.message}" for damage in parsed.damaged[:_NAMED])
+        more = f"; and {len(parsed.damaged) - _NAMED} more" if len(parsed.damaged) > _NAMED else ""
+        return CorruptFile(shown + more, where=str(path), hint=command(path, "--drop-damaged"))
     if not entries:
-        return CorruptFile("holds no record, and training cannot resume from that", where=str(path), hint=_anew(path))
+        return CorruptFile(
+            "holds no record, and training cannot resume from that", where=str(path), hint=command(path, "--rebuild")
+        )
     if all(entry.dropped for entry in entries):
-        return WriteRefused("no record would be left, and training cannot resume", where=str(path), hint=_anew(path))
+        return WriteRefused(
+            "no record would be left, and training cannot resume", where=str(path), hint=command(path, "--rebuild")
+        )
     return None
-
-
-def _anew(path: Path) -> str:
-    return f"ckpt fix-paths {path} --rebuild"
 
 
 def _notes(records: Sequence[Record]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -113,6 +114,11 @@ class Repair:
             "changed": self.changed,
             "backup": str(self.backup) if self.backup else None,
         }
+
+
+def command(path: Path, option: str) -> str:
+    """A command line that repairs ``path`` with an option, to be pasted."""
+    return f"ckpt fix-paths {shlex.quote(str(path))} {option}"
 
 
 def read_for_repair(path: Path) -> tuple[bytes, os.stat_result]:

@@ -15,7 +15,7 @@ from ckpt_tools.errors import CkptError, CorruptFile, WriteRefused
 from ckpt_tools.formats import _tf_state
 from ckpt_tools.formats._tf_state import Problem, Value
 from ckpt_tools.ops.finding import Finder, places_beside
-from ckpt_tools.ops.repairs import Entry, Policy, Repair, State, read_for_repair
+from ckpt_tools.ops.repairs import Entry, Policy, Repair, State, command, read_for_repair
 
 
 def is_prefix(path: Path) -> bool:
@@ -72,15 +72,15 @@ def _is_of_windows(path: str) -> bool:
 
 
 def _mark_duplicates(state: _tf_state.State, found: dict[Value, Entry], path: Path) -> None:
-    first_lines: dict[str, int] = {}
+    known: dict[str, Value] = {}
     base = places_beside(path)[0]
     for value in state.values(_tf_state.ALL):
         entry = found[value]
         if entry.new is None:
             continue
-        first = first_lines.setdefault(os.path.realpath(base / entry.new), value.line)
-        if first != value.line:
-            reason = f"line {first} names it too"
+        first = known.setdefault(os.path.realpath(base / entry.new), value)
+        if first is not value:
+            reason = f"line {first.line} names it too"
             found[value] = Entry(value.line, State.DUPLICATE, entry.old, entry.new, reason)
 
 
@@ -105,7 +105,7 @@ def _obstacle(state: _tf_state.State, found: Mapping[Value, Entry], path: Path, 
         return CorruptFile(
             f"line {first.line}: {first.message}; TensorFlow ignores the whole file",
             where=str(path),
-            hint=f"ckpt fix-paths {path} --drop-damaged",
+            hint=command(path, "--drop-damaged"),
         )
     if not state.latest:
         return CorruptFile("names no model_checkpoint_path, without which TensorFlow refuses it", where=str(path))

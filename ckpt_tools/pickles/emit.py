@@ -87,11 +87,8 @@ class Emitter:
                     break
             else:
                 frames.pop()
-            self._spill()
-
-    def _spill(self) -> None:
-        if len(self._out) > _GATHERED_NBYTES:
-            self.flush()
+            if len(self._out) > _GATHERED_NBYTES:
+                self.flush()
 
     def flush(self) -> None:
         """Hand on what was gathered."""
@@ -267,7 +264,7 @@ class Emitter:
         short = self.protocol >= 2 and len(node) <= 3
         if not short:
             self.mark()
-        yield from node
+        yield from self._each(node)
         if id(node) in self._memo:
             # A part referred back to it, and so it was built meanwhile: these parts are one too many.
             self._out += b"0" * len(node) if short else b"1" if self.protocol else b"0" * (len(node) + 1)
@@ -281,8 +278,23 @@ class Emitter:
         self.memoize(node)
         yield from self._elements(node)
 
+    def _each(self, parts: Iterable[Any]) -> Frame:
+        """Parts one after the other; only those that are neither leaves nor in the memo are asked for."""
+        leaves, memo = self._leaves, self._memo
+        for part in parts:
+            kind = type(part)
+            if kind is float and self.protocol:
+                self._out += _binfloat(b"G", part)
+                continue
+            get = memo.get(id(part))
+            if get is not None:
+                self._out += get
+            elif kind in leaves:
+                leaves[kind](part)
+            else:
+                yield part
+
     def _elements(self, elements: list[Any], many: bytes = b"e") -> Frame:
-        leaves = self._leaves
         if not self.protocol or (len(elements) == 1 and many == b"e"):
             for element in elements:
                 yield element
@@ -290,14 +302,10 @@ class Emitter:
             return
         for batch in _batches(elements):
             self.mark()
-            for element in batch:
-                leaf = leaves.get(type(element))
-                if leaf is not None:
-                    leaf(element)
-                else:
-                    yield element
+            yield from self._each(batch)
             self._out += many
-            self._spill()
+            if len(self._out) > _GATHERED_NBYTES:
+                self.flush()
 
     def _dict(self, node: Dict) -> Frame:
         self._out += b"}" if self.protocol else b"(d"
@@ -311,24 +319,12 @@ class Emitter:
                 yield value
                 self._out += b"s"
             return
-        leaves, memo = self._leaves, self._memo
         for batch in _batches(pairs) if count > _BATCH else (pairs,):
             self.mark()
-            for pair in batch:
-                for part in pair:
-                    kind = type(part)
-                    if kind is float:
-                        self._out += _binfloat(b"G", part)
-                    elif kind in leaves:
-                        get = memo.get(id(part))
-                        if get is not None:  # names, which most records share
-                            self._out += get
-                        else:
-                            leaves[kind](part)
-                    else:
-                        yield part
+            yield from self._each(chain.from_iterable(batch))
             self._out += b"u"
-            self._spill()
+            if len(self._out) > _GATHERED_NBYTES:
+                self.flush()
 
     def _set(self, node: SetNode) -> Frame:
         if node.type_name != "frozenset":
@@ -366,8 +362,7 @@ class Emitter:
         self.memoize(node)
 
     def _object(self, node: Object) -> Frame:
-        yield node.callable
-        yield node.args
+        yield from self._each((node.callable, node.args))
         if node.kwargs is not None:
             yield node.kwargs
         if id(node) in self._memo:
@@ -431,7 +426,7 @@ def shared_nodes(root: Any) -> set[int] | None:
                 shared.add(identity)
                 continue
             seen.add(identity)
-            parts = _parts(node)
+            parts = _parts(node, shared)
             if parts:
                 open_nodes.add(identity)
                 stack.append((identity, iter(parts)))
@@ -442,8 +437,8 @@ def shared_nodes(root: Any) -> set[int] | None:
     return shared
 
 
-def _parts(node: Any) -> list[Any]:
-    """What a node refers to and could be shared, in the order in which it is written."""
+def _parts(node: Any, shared: set[int]) -> list[Any]:
+    """What a node refers to and could be shared and is not yet known to be, in the order in which it is written."""
     if isinstance(node, dict):
         parts: Iterable[Any] = chain.from_iterable(node.items())
     elif isinstance(node, (list, tuple)):
@@ -454,7 +449,7 @@ def _parts(node: Any) -> list[Any]:
         parts = chain((node.callable, node.args, node.kwargs), node.elements, *node.pairs, (node.state,))
     else:
         return []
-    return [part for part in parts if type(part) not in _ANONYMOUS]
+    return [part for part in parts if type(part) not in _ANONYMOUS and id(part) not in shared]
 
 
 def _is_short(raw: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from ckpt_tools.core.extents import Extent
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.source import Source
-from ckpt_tools.errors import CorruptFile
+from ckpt_tools.errors import LOW_LEVEL_ERRORS, CkptError, CorruptFile
 from ckpt_tools.pickles import numpy_objects, python_objects
 from ckpt_tools.pickles.machine import Machine
 from ckpt_tools.pickles.nodes import Global, Object, StoredScalar, Undecoded
@@ -67,8 +67,16 @@ def _scalar(function: Global, args: tuple[Any, ...]) -> Any:
 def meaning(node: Any) -> Any:
     """What a node of a :class:`VerbatimMachine` stands for where it is plain data: numbers, arrays, byte strings.
 
-    Containers of Python, and what has no meaning here, are given back as they are.
+    Containers of Python, what has no meaning here, and what is damaged are given back as they are.
     """
+    try:
+        made = _meaning(node)
+    except (CkptError, *LOW_LEVEL_ERRORS):
+        return node
+    return node if made is None or made is NotImplemented else made
+
+
+def _meaning(node: Any) -> Any:
     if isinstance(node, StoredScalar):
         return numpy_objects.CONSTRUCTORS[_SCALAR](tuple(map(meaning, node.args)))
     if isinstance(node, Undecoded):
@@ -76,13 +84,10 @@ def meaning(node: Any) -> Any:
     if not isinstance(node, Object) or node.pairs or node.elements:
         return node
     args = tuple(map(meaning, node.args))
-    made: Any = None
     if node.path in numpy_objects.BUILT_NAMES and isinstance(node.state, tuple):
         complete = Object(node.callable, args, node.offset, calls=node.calls)
         complete.state = tuple(map(meaning, node.state))
-        made = numpy_objects.completed(complete)
-    elif node.path == _FROM_BUFFER:
-        made = numpy_objects.CONSTRUCTORS[_FROM_BUFFER](args)
-    elif node.path in python_objects.CONSTRUCTORS:
-        made = python_objects.CONSTRUCTORS[node.path](args)
-    return node if made is None or made is NotImplemented else made
+        return numpy_objects.completed(complete)
+    if node.path == _FROM_BUFFER:
+        return numpy_objects.CONSTRUCTORS[_FROM_BUFFER](args)
+    return python_objects.CONSTRUCTORS[node.path](args) if node.path in python_objects.CONSTRUCTORS else node
