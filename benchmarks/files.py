@@ -65,6 +65,11 @@ class Files:
     many: int
 
     @property
+    def small(self) -> bool:
+        """Whether these only show that the benchmarks still run."""
+        return self.many < 1000
+
+    @property
     def nbytes(self) -> int:
         return self.count * self.numel * 4
 

@@ -160,6 +160,9 @@ class Machine:
                     stack.append(self._text(length))
                     window, safe, real = self._fill(self.position)
                     pos = 0
+            elif op == 0x47:  # BINFLOAT
+                stack.append(_float(window, pos)[0])
+                pos += 8
             elif op == 0x74:  # TUPLE
                 items = stack
                 stack = metastack.pop()
@@ -185,6 +188,12 @@ class Machine:
                 pos += 1
             elif op == 0x94:  # MEMOIZE
                 memo[len(memo)] = stack[-1]
+            elif op == 0x75:  # SETITEMS
+                items = stack
+                stack = metastack.pop()
+                _set_items(stack[-1], items, self.limits.key_depth)
+            elif op == 0x7D:  # EMPTY_DICT
+                stack.append(Dict())
             elif op == 0x29:  # EMPTY_TUPLE
                 stack.append(())
             elif op == 0x51:  # BINPERSID
@@ -205,9 +214,6 @@ class Machine:
             elif op == 0x4A:  # BININT
                 stack.append(from_bytes(window[pos : pos + 4], "little", signed=True))
                 pos += 4
-            elif op == 0x47:  # BINFLOAT
-                stack.append(_float(window, pos)[0])
-                pos += 8
             elif op == 0x87:  # TUPLE3
                 last = stack.pop()
                 middle = stack.pop()
@@ -226,10 +232,6 @@ class Machine:
                         raise TruncatedFile(f"the pickle ends inside an integer at byte {self._base}")
                 stack.append(from_bytes(window[pos : pos + length], "little", signed=True))
                 pos += length
-            elif op == 0x75:  # SETITEMS
-                items = stack
-                stack = metastack.pop()
-                _set_items(stack[-1], items, self.limits.key_depth)
             elif op == 0x73:  # SETITEM
                 value = stack.pop()
                 key = stack.pop()
@@ -243,8 +245,6 @@ class Machine:
                 _append(stack[-1], [value])
             elif op == 0x5D:  # EMPTY_LIST
                 stack.append([])
-            elif op == 0x7D:  # EMPTY_DICT
-                stack.append(Dict())
             elif op == 0x62:  # BUILD
                 state = stack.pop()
                 target = stack[-1]
