@@ -23,12 +23,6 @@ except SystemExit as end:
     print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)
 """
 
-LISTED = [
-    "torch-zip/training/input",
-    "paddle-pickle/snapshot/input",
-    "safetensors/odd-dtypes/input",
-]
-
 
 def imported(path: Path) -> list[str]:
     result = subprocess.run(
@@ -47,9 +41,11 @@ def imported(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     "path",
     [
-        "torch-zip/state-dict/input/model.pt",
+        "torch-zip/training-state/input/checkpoint.pth.tar",
+        "torch-legacy/state-dict/input/model.pt",
+        "safetensors/plain/input/model.safetensors",
         "paddle-pickle/snapshot/input/snapshot_iter_60.pdz",
-        "tf-bundle/object-based/input/ckpt-1",
+        "workspaces/tensorflow/input/training_checkpoints",
     ],
 )
 def test_plain_listing(fixtures: Path, path: str) -> None:
