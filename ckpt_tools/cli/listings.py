@@ -22,6 +22,8 @@ _SHOWN_VALUE = 60
 #: every epoch) share one.
 _LONGEST_RUN = 10
 _VALUES_OF_A_RUN = 3
+#: Of stored bytes: views of all but a few elements are no surprise, those of a few rows of a batch are.
+_TOLD_SHARE = 0.5
 
 
 class Sort(str, Enum):
@@ -250,7 +252,7 @@ def _totals_text(totals: Totals) -> str:
 
 def _stored_remark(totals: Totals) -> str | None:
     stored, viewed = totals.stored_nbytes, totals.viewed_nbytes
-    if stored <= viewed:
+    if viewed > _TOLD_SHARE * stored or not stored:
         return None
     share = f"{100 * viewed / stored:.3g} %"
     return f"{size_text(stored)} are stored, {share} of it is used: views keep the whole of what they were cut from"

@@ -45,6 +45,7 @@ class Output:
         return Console(
             file=stream,
             force_terminal=True if color else None,
+            no_color=not color,
             color_system="auto" if color else None,
             width=None if stream.isatty() else _UNBOUNDED_WIDTH,
             highlight=False,

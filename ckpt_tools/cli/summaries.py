@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _HEADINGS = ("path", "format", "iteration", "tensors", "parameters", "size", "age", "")
 _NUMBERS = _HEADINGS[2:7]
+#: ``59 min``: a table is as wide tomorrow as it is today.
+_AGE_WIDTH = 6
 
 
 def print_summaries(summaries: Iterable[Summary], out: Output) -> None:
@@ -35,7 +37,7 @@ def _row(summary: Summary, *, for_people: bool) -> list[object]:
         _number(summary.tensors, for_people=for_people),
         _number(summary.parameters, for_people=for_people),
         size_text(summary.nbytes) if for_people else summary.nbytes,
-        "-" if summary.age_seconds is None else _age(summary.age_seconds),
+        _age(summary.age_seconds).rjust(_AGE_WIDTH if for_people else 0),
         "; ".join(remarks),
     ]
 
@@ -46,7 +48,9 @@ def _number(number: int | None, *, for_people: bool) -> str:
     return f"{number:,}" if for_people else str(number)
 
 
-def _age(seconds: float) -> str:
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

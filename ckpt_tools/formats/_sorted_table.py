@@ -17,7 +17,6 @@ from ckpt_tools.core.limits import DEFAULT_LIMITS, KIB, MIB
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
 from ckpt_tools.formats._protobuf import varint
-from ckpt_tools.formats._snappy import unpack
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 
@@ -181,6 +180,8 @@ class Table:
         kind = data[nbytes]
         if kind not in (_STORED, _SNAPPY):
             raise CorruptFile(f"the block at {offset} is packed in way {kind}, known are 0 (stored) and 1 (snappy)")
+        from ckpt_tools.formats._snappy import unpack  # this module is asked about every file, few are packed
+
         return MemoryExtent(unpack(data[:nbytes]) if kind == _SNAPPY else data[:nbytes])
 
 

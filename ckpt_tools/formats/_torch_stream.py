@@ -20,7 +20,7 @@ from ckpt_tools.core.extents import Extent, MemoryExtent
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.tensors import Storage
-from ckpt_tools.errors import CorruptFile, TruncatedFile
+from ckpt_tools.errors import CkptError, CorruptFile, TruncatedFile, damage
 from ckpt_tools.formats import _torch_objects
 from ckpt_tools.pickles import findings
 from ckpt_tools.pickles.machine import Constructor, Machine
@@ -30,8 +30,6 @@ MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _PROTOCOL_VERSION = 1001
 #: The magic number as LONG1 (protocols 2 and later) and as LONG (0 and 1) write it.
 _MAGICS = (b"\x8a\x0a" + MAGIC_NUMBER.to_bytes(10, "little") + b".", b"L%dL\n." % MAGIC_NUMBER)
-#: What stands before it: nothing, PROTO, or PROTO and FRAME.
-_BEFORE_MAGIC = (0, 2, 11)
 _COUNT_NBYTES = 8
 
 
@@ -45,8 +43,14 @@ class Stream(NamedTuple):
 
 
 def begins_like(head: bytes) -> bool:
-    """Whether these bytes begin a stream."""
-    return any(head.startswith(_MAGICS, before) for before in _BEFORE_MAGIC)
+    """Whether these bytes begin a stream: their first pickle is the magic number, whatever else it may do."""
+    if not any(magic in head for magic in _MAGICS):
+        return False
+    try:
+        with damage():
+            return Machine(head).load() == MAGIC_NUMBER  # type: ignore[no-any-return]
+    except CkptError:
+        return False
 
 
 def read(extent: Extent) -> Stream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -306,6 +305,8 @@ class StorageLabels:
 
 def digest(tensor: Tensor, progress: Callable[[int], None] | None = None) -> str:
     """SHA-256 of the values' bytes. Raises MissingBytes when there are none."""
+    import hashlib  # loads OpenSSL, which a plain listing has no use for
+
     total = hashlib.sha256()
     for chunk in tensor.chunks():
         total.update(chunk)

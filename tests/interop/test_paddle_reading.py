@@ -191,7 +191,7 @@ def test_binary_tensors_keep_float8(dtype: str, tmp_path: Path) -> None:
     tensor = ramp(2, 3, dtype=dtype)
     paddle.save(tensor, str(path), use_binary_format=True)
     with open_checkpoint(path) as checkpoint:
-        values = checkpoint.tensors[""].numpy()
+        values = checkpoint.tensors["."].numpy()
     assert values.dtype.name == dtype
     assert values.astype("f4").tolist() == [[0, 1, 2], [3, 4, 5]]
 
