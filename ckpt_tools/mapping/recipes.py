@@ -43,7 +43,8 @@ class Filling:
 class Recipe:
     """``target`` is the ingredients, joined, after ``steps``; with no ingredients it is the ``filling``.
 
-    ``join`` is one of :data:`JOINS`, or "" for a single ingredient. ``why`` says what decided, for people.
+    ``join`` is one of :data:`JOINS`, or "" for a single ingredient. ``why`` says what decided, for people; ``alias`` is
+    the second name that some formats give (Paddle's variable, Keras' path).
     """
 
     target: str
@@ -52,6 +53,7 @@ class Recipe:
     steps: Transforms = ()
     filling: Filling | None = None
     why: str = ""
+    alias: str = ""
 
     @property
     def is_rule(self) -> bool:

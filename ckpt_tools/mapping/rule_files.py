@@ -24,7 +24,8 @@ beside them, from names as they are before the rules:
     to = "norm.num_batches_tracked"
     fill = { value = 0.0, dtype = "int64", shape = [] }
 
-``transform`` is then one text for each name of ``from``, ``then`` what follows the joining. Anything else is an error, so
+``transform`` is then one text for each name of ``from``, ``then`` what follows the joining, ``alias`` the second name that
+Paddle's and Keras' files have for a tensor. Anything else is an error, so
 that a misspelt key is not silently without effect.
 """
 
@@ -52,7 +53,16 @@ SCHEMA = "ckpt.map/1"
 
 _KEYS = {"from": str, "to": str, "drop": bool, "transform": str, "expect": dict, "goes-on": bool, "why": str}
 _EXPECTS = {"dtype": str, "shape": list, "rank": int}
-_MAKE_KEYS = {"to": str, "from": list, "transform": list, "join": str, "then": str, "fill": dict, "why": str}
+_MAKE_KEYS = {
+    "to": str,
+    "from": list,
+    "transform": list,
+    "join": str,
+    "then": str,
+    "fill": dict,
+    "why": str,
+    "alias": str,
+}
 _FILLS = {"value": float, "dtype": str, "shape": list}
 
 
@@ -160,7 +170,7 @@ def _recipe(row: Any, where: str) -> Recipe:
         error.where = where
         raise
     filling = _filling(row["fill"], where) if "fill" in row else None
-    return Recipe(row["to"], ingredients, join, then, filling, row.get("why", ""))
+    return Recipe(row["to"], ingredients, join, then, filling, row.get("why", ""), row.get("alias", ""))
 
 
 def _filling(row: dict[str, Any], where: str) -> Filling:
@@ -205,6 +215,8 @@ def rules_text(rules: Sequence[Rule], heading: str = "", recipes: Sequence[Recip
 def _recipe_lines(recipe: Recipe) -> list[str]:
     lines = [f"why = {_quoted(recipe.why)}"] if recipe.why else []
     lines.append(f"to = {_quoted(recipe.target)}")
+    if recipe.alias:
+        lines.append(f"alias = {_quoted(recipe.alias)}")
     if recipe.filling is not None:
         filling = recipe.filling
         shape, value = list(filling.shape), float(filling.value)

@@ -111,8 +111,7 @@ class Piece:
 class Spelling:
     """A stored tensor and what it consists of: the pieces, joined, after ``steps``.
 
-    One without pieces exists in its framework only; ``filling`` is what a new one holds. ``refusal`` says why no other
-    framework has the like.
+    ``filling`` is what a new one holds where the source has none. ``refusal`` says why no other framework has the like.
     """
 
     stored: Stored
@@ -227,7 +226,7 @@ def _torch(layer: Layer, layers: Layers, inferred: Mapping[str, LayerPart]) -> I
         return
     for leaf, stored in layer.leaves.items():
         if leaf == BATCH_COUNTER:
-            yield Spelling(stored, (), filling=Filling("int64", ()))
+            yield Spelling(stored, (layer.piece(leaf, leaf),), filling=Filling("int64", ()))
         elif attends and leaf.startswith("in_proj_"):
             yield _packed(layer, leaf)
         elif attends and leaf.endswith("_proj_weight"):

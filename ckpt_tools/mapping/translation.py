@@ -22,7 +22,7 @@ from ckpt_tools.mapping.kinds import CONVOLUTIONS, PARAMETER, LayerPart, Shape
 from ckpt_tools.mapping.layouts import between, simplified, to_torch
 from ckpt_tools.mapping.naming import Item, name_in
 from ckpt_tools.mapping.recipes import Ingredient, Recipe
-from ckpt_tools.mapping.spellings import Certainty, Piece, Spelling, Stored, spell
+from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Piece, Spelling, Stored, spell
 from ckpt_tools.mapping.transforms import RowNorms, Transforms, Zeros, shape_after
 
 Thing = TypeVar("Thing")
@@ -59,7 +59,7 @@ class Translation:
     """``recipes`` make the target's tensors in its order. The other lists name what stands in the way, or is left:
 
     ``unplaced`` tensors of the source that the target has no place for, ``unfilled`` ones of the target that the source
-    has nothing for, ``left`` what only the source's framework has; ``conflicts`` are sentences.
+    has nothing for, ``left`` counters that only the source's framework has; ``conflicts`` are sentences.
     """
 
     recipes: list[Recipe] = field(default_factory=list)
@@ -95,7 +95,7 @@ class _Translator:
         wanted = [piece for spelling in targets or () for piece in spelling.pieces]
         items = self._with_weight_norm(items, wanted if targets is not None else None)
         if targets is None:
-            targets = name_in(self.family, items)
+            targets = name_in(self.family, [item for item in items if item.piece.layer.part != BATCH_COUNTER])
             pairs = {item.piece.name: item for item in items}
         else:
             pairs = self._paired(items, wanted)
@@ -210,13 +210,10 @@ class _Translator:
 
     def _recipe(self, spelling: Spelling, pairs: Mapping[str, Item]) -> Recipe | None:
         name = spelling.stored.name
-        if spelling.filling is not None:
-            return Recipe(name, filling=spelling.filling, why="the source has none")
-        if spelling.refusal:
-            self.result.unfilled.append(name)
-            return None
         found = [(pairs[piece.name], piece) for piece in spelling.pieces if piece.name in pairs]
-        if len(found) < len(spelling.pieces):
+        if spelling.filling is not None and not found:
+            return Recipe(name, filling=spelling.filling, why="the source has none")
+        if spelling.refusal or len(found) < len(spelling.pieces):
             self.result.unfilled.append(name)
             return None
         ways = [self._way(item, piece, name) for item, piece in found]
@@ -268,7 +265,7 @@ class _Translator:
             name = spelling.stored.name
             if name in sources or spelling.refusal:
                 continue
-            if not spelling.pieces:
+            if spelling.filling is not None:
                 self.result.left.append(name)
             elif not all(piece.name in used for piece in spelling.pieces):
                 self.result.unplaced.append(name)
