@@ -125,33 +125,12 @@ class _Translator:
     def _with_weight_norm(self, items: list[Item], wanted: Sequence[Piece] | None) -> list[Item]:
         """Weights as the target has them: fused, when it knows no weight norm, taken apart when only it has it."""
         if self.family == "keras" or (wanted is not None and not _has_weight_norm(wanted)):
-            return [fused for item in items for fused in self._fused(item, items)]
+            return [fused for item in items for fused in _fused(item, items)]
         parts = {piece.layer.part for piece in (item.piece for item in items)}
         if wanted is not None and _has_weight_norm(wanted) and "weight_v" not in parts:
             owners = {piece.path for piece in wanted if piece.layer.part == "weight_g"}
             return [part for item in items for part in self._apart(item, owners)]
         return items
-
-    def _fused(self, item: Item, items: Sequence[Item]) -> list[Item]:
-        """weight_g and weight_v as one weight in torch's layout."""
-        piece = item.piece
-        if piece.layer.part not in ("weight_g", "weight_v"):
-            return [item]
-        magnitudes = _beside(item, "weight_g", items)
-        if magnitudes is None:
-            return [item]
-        if piece.layer.part == "weight_g":
-            return []
-        rank = len(piece.shape or ())
-        kind = piece.layer.kind or (f"conv{rank - 2}d" if 3 <= rank <= 5 else "")
-        steps = to_torch(item.family, LayerPart(kind, "weight_v"), piece.shape or ()) if kind else None
-        if steps is None:
-            self._undecided["linear",][item.ingredients[0].source] = piece.shape or ()
-            return []
-        shape = shape_after(steps, piece.shape or ())
-        ingredients = (magnitudes.ingredients[0], _after(item.ingredients[0], steps))
-        fused = replace(piece, layer=LayerPart(kind, "weight"), shape=shape, inward=())
-        return [Item(fused, "torch", ingredients, "weight_norm")]
 
     def _check_weight_norm(self, items: Sequence[Item]) -> None:
         """Magnitudes have to be those of torch's first axis: Paddle keeps them without saying for which axis they are."""
@@ -223,7 +202,8 @@ class _Translator:
         if len(found) == 1 and found[0][0].join:
             item, way = found[0][0], ways[0]
             assert way is not None
-            return Recipe(name, item.ingredients, item.join, (*way.steps, *spelling.steps), why=why)
+            ingredients = (*item.ingredients[:-1], self._simplified(_after(item.ingredients[-1], way.before)))
+            return Recipe(name, ingredients, item.join, (*way.steps, *spelling.steps), why=why)
         parts = tuple(_after(item.ingredients[0], way.steps) for (item, _), way in zip(found, ways) if way is not None)
         if spelling.join == "sum":
             parts = tuple(part for part in parts if Zeros() not in part.steps) or parts[:1]
@@ -235,13 +215,27 @@ class _Translator:
     def _way(self, item: Item, piece: Piece, target: str) -> _Way | None:
         """The steps from an item to a piece of the target. None when they are not to be had, which is then noted."""
         source = item.ingredients[-1].source
-        layer, why, conflict = _agreed(item.piece, piece)
-        if conflict:
-            self.result.conflicts.append(f"{source} {conflict} of {target}")
-            return None
-        self.result.kinds.add(layer.kind)
         shape = item.piece.shape or ()
-        readings = _readings(item.family, self.family, layer, shape, piece.shape)
+        layer, why = _agreed(item.piece, piece)
+        if _contradict(item.piece, piece):
+            by_kind = [
+                _readings(item.family, self.family, LayerPart(kind, layer.part), shape, piece.shape)
+                for kind in (item.piece.layer.kind, piece.layer.kind)
+            ]
+            if [*by_kind[0].values()] != [*by_kind[1].values()]:
+                ours = f"{_article(item.piece.layer.kind)} ({item.piece.why})"
+                self.result.conflicts.append(f"{source} is {ours}, not the {piece.layer.kind} of {target}")
+                return None
+        self.result.kinds.add(layer.kind)
+        family = item.family
+        before: Transforms | None = ()
+        if item.join:  # rows have to be torch's before they are joined
+            before = to_torch(family, LayerPart(layer.kind, "weight_v"), shape) if layer.kind else None
+            if before is None:
+                self._undecided["linear",][source] = shape
+                return None
+            family, shape = "torch", shape_after(before, shape)
+        readings = _readings(family, self.family, layer, shape, piece.shape)
         distinct = dict.fromkeys(readings.values())
         if not distinct:
             of_kind = f" as {layer.kind}" if layer.kind else ""
@@ -255,7 +249,7 @@ class _Translator:
         (steps,) = distinct
         if not layer.kind:
             why = _why_one_reading(shape, piece.shape)
-        return _Way((*steps, *piece.outward), why)
+        return _Way((*steps, *piece.outward), why, before)
 
     # ---- what is left over
 
@@ -273,8 +267,11 @@ class _Translator:
 
 @dataclass(frozen=True)
 class _Way:
+    """``before`` are the steps that have to come before a joining."""
+
     steps: Transforms
     why: str
+    before: Transforms = ()
 
 
 def _beside(item: Item, part: str, items: Sequence[Item]) -> Item | None:
@@ -294,6 +291,23 @@ def _after(ingredient: Ingredient, steps: Transforms) -> Ingredient:
     return replace(ingredient, steps=(*ingredient.steps, *steps))
 
 
+def _fused(item: Item, items: Sequence[Item]) -> list[Item]:
+    """weight_g and weight_v as one weight, the layout of which is still that of weight_v."""
+    piece = item.piece
+    magnitudes = _beside(item, "weight_g", items) if piece.layer.part in ("weight_g", "weight_v") else None
+    if magnitudes is None:
+        return [item]
+    if piece.layer.part == "weight_g":
+        return []
+    rank = len(piece.shape or ())
+    if not piece.layer.kind and 3 <= rank <= 5:
+        piece = replace(
+            piece, layer=LayerPart(f"conv{rank - 2}d", ""), certainty=Certainty.INFERRED, why=f"its {rank} axes"
+        )
+    fused = replace(piece, layer=LayerPart(piece.layer.kind, "weight"), inward=())
+    return [Item(fused, item.family, (magnitudes.ingredients[0], item.ingredients[0]), "weight_norm")]
+
+
 def _has_weight_norm(pieces: Sequence[Piece]) -> bool:
     return any(piece.layer.part == "weight_g" for piece in pieces)
 
@@ -302,18 +316,20 @@ def _named(piece: Piece) -> Named:
     return Named(piece.name, piece.shape or (), piece.layer if piece.layer.kind else None)
 
 
-def _agreed(ours: Piece, theirs: Piece) -> tuple[LayerPart, str, str]:
-    """The layer that both sides together make it, what decided that, and how they contradict each other, if so."""
-    a, b = ours.layer.kind, theirs.layer.kind
+def _agreed(ours: Piece, theirs: Piece) -> tuple[LayerPart, str]:
+    """The layer that both sides together make it, and what decided that. Depthwise is the narrower word."""
     part = ours.layer.part or theirs.layer.part
     best = ours if ours.certainty >= theirs.certainty else theirs
-    if ours.certainty < Certainty.ASKED and a and b and a != b:
-        if {a, b} <= CONVOLUTIONS:
-            best = ours if a.startswith("depthwise") else theirs if b.startswith("depthwise") else best
-        elif min(ours.certainty, theirs.certainty) >= Certainty.TOLD and not _is_cell_of(a, b):
-            return ours.layer, "", f"is {_article(a)} ({ours.why}), not the {b}"
-    why = best.why if best.layer.kind else ""
-    return LayerPart(best.layer.kind, part), why, ""
+    if ours.certainty < Certainty.ASKED and {ours.layer.kind, theirs.layer.kind} <= CONVOLUTIONS:
+        best = next((piece for piece in (ours, theirs) if piece.layer.kind.startswith("depthwise")), best)
+    return LayerPart(best.layer.kind, part), best.why if best.layer.kind else ""
+
+
+def _contradict(ours: Piece, theirs: Piece) -> bool:
+    """Whether both sides were told of kinds that are not the same."""
+    a, b = ours.layer.kind, theirs.layer.kind
+    told = ours.certainty is Certainty.TOLD and theirs.certainty is Certainty.TOLD
+    return told and a != b and not {a, b} <= CONVOLUTIONS and not _is_cell_of(a, b)
 
 
 def _is_cell_of(a: str, b: str) -> bool:
