@@ -335,10 +335,12 @@ def _show(out: Output, conversion: Conversion, *, plan: bool, refused: bool) -> 
 
 def _show_obstacles(out: Output, conversion: Conversion) -> None:
     """Each group of ambiguous tensors with the options that settle it, and what has no counterpart."""
+    from ckpt_tools.core.keys import listed
+
     obstacles = conversion.obstacles
     for each in obstacles.ambiguous:
         shapes = ", ".join(dict.fromkeys(map(shape_text, each.shapes)))
-        what = each.pattern if len(each.names) == 1 else f"{each.pattern} ({len(each.names)} tensors)"
+        what = listed(each.globs) if len(each.names) == 1 else f"{listed(each.globs)} ({len(each.names)} tensors)"
         out.note(f"ambiguous: {what} {shapes}; one of {'; '.join(each.options)}", style="yellow")
     for title, items in (
         ("conflict", obstacles.conflicts),

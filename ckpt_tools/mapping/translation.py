@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ckpt_tools.core.keys import Globs
 from ckpt_tools.errors import UsageError
 from ckpt_tools.mapping.correspondence import Named, correspond
 from ckpt_tools.mapping.kinds import CONVOLUTIONS, PARAMETER, LayerPart, Shape
@@ -41,9 +42,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Ambiguity:
-    """Tensors of names alike, of which nothing says which of ``kinds`` they are. ``pattern`` matches all of them."""
+    """Tensors of names alike, of which nothing says which of ``kinds`` they are. ``globs`` match these and no others."""
 
-    pattern: str
+    globs: tuple[str, ...]
     names: tuple[str, ...]
     shapes: tuple[Shape, ...]
     kinds: tuple[str, ...]
@@ -51,7 +52,7 @@ class Ambiguity:
     @property
     def options(self) -> list[str]:
         """What settles it, one of these."""
-        return [f"--kind '{self.pattern}={kind}'" for kind in self.kinds]
+        return [" ".join(f"--kind '{glob}={kind}'" for glob in self.globs) for kind in self.kinds]
 
 
 @dataclass
@@ -106,7 +107,7 @@ class _Translator:
                 self.result.recipes.append(recipe)
             used.update(piece.name for piece in spelling.pieces)
         self._account(spellings, {pairs[name].piece.name for name in used if name in pairs})
-        self.result.ambiguous += _grouped(self._undecided)
+        self.result.ambiguous += _grouped(self._undecided, list(self._shapes))
         return self.result
 
     # ---- the source's side
@@ -227,14 +228,11 @@ class _Translator:
                 self.result.conflicts.append(f"{source} is {ours}, not the {piece.layer.kind} of {target}")
                 return None
         self.result.kinds.add(layer.kind)
-        family = item.family
-        before: Transforms | None = ()
-        if item.join:  # rows have to be torch's before they are joined
-            before = to_torch(family, LayerPart(layer.kind, "weight_v"), shape) if layer.kind else None
-            if before is None:
-                self._undecided["linear",][source] = shape
-                return None
-            family, shape = "torch", shape_after(before, shape)
+        before = _before_joining(item, layer.kind)
+        if before is None:
+            self._undecided["linear",][source] = shape
+            return None
+        family, shape = ("torch", shape_after(before, shape)) if item.join else (item.family, shape)
         readings = _readings(family, self.family, layer, shape, piece.shape)
         distinct = dict.fromkeys(readings.values())
         if not distinct:
@@ -306,6 +304,13 @@ def _fused(item: Item, items: Sequence[Item]) -> list[Item]:
         )
     fused = replace(piece, layer=LayerPart(piece.layer.kind, "weight"), inward=())
     return [Item(fused, item.family, (magnitudes.ingredients[0], item.ingredients[0]), "weight_norm")]
+
+
+def _before_joining(item: Item, kind: str) -> Transforms | None:
+    """The steps after which the rows of a weight under weight norm are torch's. None when its kind is not known."""
+    if not item.join:
+        return ()
+    return to_torch(item.family, LayerPart(kind, "weight_v"), item.piece.shape or ()) if kind else None
 
 
 def _has_weight_norm(pieces: Sequence[Piece]) -> bool:
@@ -435,14 +440,23 @@ def _could_be(ours: Piece, theirs: Piece) -> bool:
 # ---- ambiguities
 
 
-def _grouped(undecided: Mapping[tuple[str, ...], Mapping[str, Shape]]) -> list[Ambiguity]:
-    """Undecided tensors by the template of their names."""
+def _grouped(undecided: Mapping[tuple[str, ...], Mapping[str, Shape]], names: Sequence[str]) -> list[Ambiguity]:
+    """Undecided tensors by the template of their names, of which ``names`` are all."""
     found = []
     for kinds, shapes in undecided.items():
         templates: dict[str, list[str]] = defaultdict(list)
         for name in shapes:
             templates[_DIGITS.sub("*", name)].append(name)
-        for template, names in templates.items():
-            pattern = template if len(names) > 1 else names[0]
-            found.append(Ambiguity(pattern, tuple(names), tuple(shapes[name] for name in names), kinds))
+        for alike in templates.values():
+            found.append(Ambiguity(_globs(alike, names), tuple(alike), tuple(shapes[name] for name in alike), kinds))
     return found
+
+
+def _globs(alike: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """One glob with stars for the numbers, where it matches no others of ``names``; else one for each name."""
+    escaped = [re.sub(r"([*?[])", r"[\1]", name) for name in alike]
+    wide = _DIGITS.sub("*", escaped[0])
+    matches = Globs([wide])
+    if len(alike) > 1 and {name for name in names if matches(name)} == set(alike):
+        return (wide,)
+    return tuple(escaped)

@@ -195,7 +195,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     ]
     notes += _remarks(root, row.target)
     notes += _sharing_notes(steps, row.target)
-    if wishes.layout is None and not wishes.recipes:
+    if wishes.layout is None and not any(step.transforms or step.recipe for step in steps):
         notes += _family_note(source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [

@@ -84,7 +84,7 @@ class Obstacles:
         if self.conflicts:
             raise WriteRefused(listed(self.conflicts, "; "), where=where)
         if self.ambiguous:
-            groups = [f"{each.pattern} ({' or '.join(each.kinds)})" for each in self.ambiguous]
+            groups = [f"{listed(each.globs)} ({' or '.join(each.kinds)})" for each in self.ambiguous]
             hint = " ".join(each.options[0] for each in self.ambiguous[:SHOWN_NAMES])
             raise WriteRefused(
                 f"nothing tells the kind of layer, and so the layout, of {listed(groups)}",
@@ -219,7 +219,8 @@ def _stored(
     kinds: Sequence[tuple[str, str]],
 ) -> list[Stored]:
     """The weights with what is known of them."""
-    described = _described(family, [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)])
+    tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
+    described = _described(family, tensors, Counter(tensor.alias for tensor in source.tensors.values()))
     told = {
         name: (row, model.label)
         for model in models
@@ -262,14 +263,14 @@ def _refuse_kind(kind: str, stored: Stored) -> None:
         raise UsageError(f"{stored.name} has {rank} axes and is no {kind}", hint="a narrower glob leaves it out")
 
 
-def _described(family: str, tensors: Sequence[tuple[str, Tensor]]) -> list[Stored]:
-    """Tensors with what the format tells of them: Paddle's variable names, TensorFlow's full names, Keras' groups."""
+def _described(family: str, tensors: Sequence[tuple[str, Tensor]], aliases: Mapping[str | None, int]) -> list[Stored]:
+    """Tensors with what the format tells of them: Paddle's variable names, TensorFlow's full names, Keras' groups.
+    ``aliases`` says how often each second name occurs in the file: only one that occurs once is a name."""
     if family == "paddle":
         return [_paddle(name, tensor) for name, tensor in tensors]
     if family != "keras":
         return [Stored(name, tensor.info.shape) for name, tensor in tensors]
     spoken = spoken_names({name: (tensor.info.shape, tensor.alias) for name, tensor in tensors})
-    aliases = Counter(tensor.alias for _, tensor in tensors if tensor.alias)
     found = []
     for name, tensor in tensors:
         said = spoken.get(name)
@@ -338,9 +339,9 @@ class _Target:
 def _target(like: Comparand, writer: str, prefix: str) -> _Target:
     rows = [row for row in like.rows if row.role is Role.WEIGHT or segments(row.name)[-1] == BATCH_COUNTER]
     family = like.family or ""
-    stored = {
-        each.name: each for each in _described(family, [(r.name, r.tensor) for r in rows if r.tensor is not None])
-    }
+    tensors = [(row.name, row.tensor) for row in rows if row.tensor is not None]
+    counts = Counter(tensor.alias for _, tensor in tensors)
+    stored = {each.name: each for each in _described(family, tensors, counts)}
     nests = family != "keras" and not any("/" in row.name for row in rows)
     naming = _NAMES_BY_WRITER.get(writer, "") if family == "keras" and like.is_model else ""
     found, aliases = [], {}
@@ -388,16 +389,23 @@ def _composed(
                 continue
         recipes.append(replace(recipe, ingredients=ingredients, alias=alias))
     consumed = {each.source for recipe in recipes for each in recipe.ingredients}
+    stays = family != "keras"  # whose files have no place for values
+    homes = {leaf.key[:length] for leaf in weights for length in range(len(leaf.key))}
+    tensors = {leaf.key[:length] for leaf in leaves if isinstance(leaf.node, Tensor) for length in range(len(leaf.key))}
     for leaf in leaves:
         if leaf.name in rules or leaf.name in consumed:
             continue
-        is_value = not isinstance(leaf.node, Tensor)
-        if family != "keras" and is_value:
-            if leaf.current != leaf.name:
-                rules[leaf.name] = Rule(literal(leaf.name), literal(leaf.current))
-        else:
+        if isinstance(leaf.node, Tensor) or not stays or not _is_beside_weights(leaf.key, homes, tensors):
             rules[leaf.name] = Rule(literal(leaf.name), None)
+        elif leaf.current != leaf.name:
+            rules[leaf.name] = Rule(literal(leaf.name), literal(leaf.current))
     return RuleFile(tuple(rules.values()), tuple(recipes))
+
+
+def _is_beside_weights(key: Key, homes: set[Key], tensors: set[Key]) -> bool:
+    """Whether the nearest dict around a value that has tensors in it has weights: else it belongs to what is left out."""
+    nearest = next((key[:length] for length in reversed(range(len(key))) if key[:length] in tensors), ())
+    return nearest in homes or not nearest
 
 
 def _notes(found: Translation, others: Mapping[str, str], family: str, wishes: LayoutWishes) -> list[str]:
