@@ -55,7 +55,7 @@ def name_in(family: str, items: Sequence[Item]) -> list[Spelling]:
     groups: dict[tuple[str, Path], dict[str, Item]] = {}
     for item in items:
         piece = item.piece
-        groups.setdefault((piece.prefix, piece.path), {})[piece.layer.part or piece.leaf] = item
+        groups.setdefault((piece.prefix, piece.path), {})[piece.last] = item
     namers = {"torch": _torch, "paddle": _paddle, "keras": _keras}
     return list(namers[family](groups))
 
@@ -106,7 +106,7 @@ def _torch(groups: Groups) -> Iterator[Spelling]:
                 outward = (Reshape((-1, *(1,) * (rank - 1))),) if rank > 1 else ()
                 yield _spelling(_dotted(prefix, path, part), replace(piece, outward=outward))
             else:
-                yield _spelling(_dotted(prefix, path, piece.layer.part or piece.leaf), piece)
+                yield _spelling(_dotted(prefix, path, piece.last), piece)
             if part == "running_var":
                 yield _spelling(_dotted(prefix, path, BATCH_COUNTER), filling=Filling("int64", ()))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -87,8 +88,8 @@ class Stored:
 class Piece:
     """A neutral tensor inside a stored one, ``shape`` in the layout that the framework has for this part.
 
-    ``inward`` cuts it out of the stored tensor, ``outward`` brings it into the form that is joined there. ``leaf`` is how
-    the last segment is spelled where the part is unknown.
+    ``inward`` cuts it out of the stored tensor, ``outward`` brings it into the form that is joined there. ``leaf`` is the
+    last segment as it is spelled; ``by_leaf`` says that this names it, not the part.
     """
 
     path: Path
@@ -100,11 +101,17 @@ class Piece:
     outward: Transforms = ()
     leaf: str = ""
     prefix: str = ""
+    by_leaf: bool = False
+
+    @property
+    def last(self) -> str:
+        """The last segment of the neutral name: the part, or what stands there where that is not known."""
+        return self.leaf if self.by_leaf or not self.layer.part else self.layer.part
 
     @property
     def name(self) -> str:
         """The neutral name: the path of the layer, then the part."""
-        return self.prefix + ".".join((*self.path, self.layer.part or self.leaf))
+        return self.prefix + ".".join((*self.path, self.last))
 
 
 @dataclass(frozen=True)
@@ -186,8 +193,22 @@ def spell(family: str, tensors: Sequence[Stored]) -> list[Spelling]:
         inferred = infer_parts({tensor.spoken or tensor.name: tensor.shape for tensor in tensors})
         speller = _torch if family == "torch" else _paddle
         spellings = (s for layer in layers.values() for s in speller(layer, layers, inferred))
-    found = {spelling.stored.name: spelling for spelling in spellings}
+    found = {spelling.stored.name: spelling for spelling in _told_apart(list(spellings), family)}
     return [found[tensor.name] for tensor in tensors]
+
+
+def _told_apart(spellings: list[Spelling], family: str) -> Iterator[Spelling]:
+    """Spellings no two of which have one neutral name because models tell the same of names that say nothing."""
+    counts = Counter(piece.name for spelling in spellings for piece in spelling.pieces)
+    for spelling in spellings:
+        pieces = tuple(
+            replace(piece, by_leaf=True)
+            if counts[piece.name] > 1 and piece.leaf and piece.leaf not in LEAVES_BY_FAMILY[family]
+            and not RECURRENT_LEAF.fullmatch(piece.leaf)
+            else piece
+            for piece in spelling.pieces
+        )  # fmt: skip
+        yield spelling if pieces == spelling.pieces else replace(spelling, pieces=pieces)
 
 
 def _plain(family: str, layer: Layer, leaf: str, kind: str = "", why: str = "") -> Spelling:

@@ -168,17 +168,17 @@ class _Translator:
     def _paired(self, items: Sequence[Item], wanted: Sequence[Piece]) -> dict[str, Item]:
         """The item for each neutral name of the target that has one."""
         pieces = list({piece.name: piece for piece in wanted}.values())
-        found = correspond(
-            [_named(item.piece) for item in items],
-            [_named(piece) for piece in pieces],
-            a_levels={item.piece.prefix for item in items if item.piece.prefix},
-            by_order=False,
-        )
-        if found.undecided:
-            shown = ", ".join(part.rstrip(".") or "the top" for part in found.undecided)
+        ours, theirs = [_named(item.piece) for item in items], [_named(piece) for piece in pieces]
+        levels = {item.piece.prefix for item in items if item.piece.prefix}
+        there = correspond(ours, theirs, a_levels=levels, by_order=False)
+        back = correspond(theirs, ours, b_levels=levels, by_order=False) if len(there.pairs) < len(pieces) else there
+        if there.undecided:
+            shown = ", ".join(part.rstrip(".") or "the top" for part in there.undecided)
             self.result.conflicts.append(f"{shown} fit the target equally well; --root chooses one")
-        pairs = {pieces[j].name: items[i] for i, j in found.pairs}
-        taken = {i for i, _ in found.pairs}
+        # one name may become several (list items) in one direction only
+        found = there.pairs if len(there.pairs) >= len(back.pairs) else [(i, j) for j, i in back.pairs]
+        pairs = {pieces[j].name: items[i] for i, j in found}
+        taken = {i for i, _ in found}
         left = [item for i, item in enumerate(items) if i not in taken]
         open_pieces = [piece for piece in pieces if piece.name not in pairs]
         if not self.partial:
@@ -400,13 +400,13 @@ def _by_path(pieces: Iterable[tuple[Piece, Thing]]) -> list[dict[str, Thing]]:
     """The things whose pieces have one path, by part."""
     found: dict[tuple[str, tuple[str, ...]], dict[str, Thing]] = defaultdict(dict)
     for piece, thing in pieces:
-        found[piece.prefix, piece.path][piece.layer.part or piece.leaf] = thing
+        found[piece.prefix, piece.path][piece.last] = thing
     return list(found.values())
 
 
 def _signature(group: Sequence[tuple[str, Piece]]) -> object:
     """Equal for layers that could be each other; None where a part is unknown."""
-    if any(not piece.layer.part for _, piece in group):
+    if any(piece.by_leaf or not piece.layer.part for _, piece in group):
         return None
     return tuple(sorted((part, tuple(sorted(piece.shape or ()))) for part, piece in group))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_tools.formats import open_checkpoint, writers
-from ckpt_tools.models import _describe
+from ckpt_tools.models import LiveModel, _describe
 from ckpt_tools.ops import convert as conversions
 from ckpt_tools.ops import writing
 from ckpt_tools.ops.comparands import Comparand
@@ -15,8 +15,12 @@ from ckpt_tools.ops.spec import comparand_of
 from ckpt_tools.ops.translating import LayoutWishes
 
 
+def described(net: Any, label: str = "the model") -> LiveModel:
+    return _describe(label, net)
+
+
 def model_of(net: Any, label: str = "the model") -> Comparand:
-    return comparand_of(_describe(label, net))
+    return comparand_of(described(net, label))
 
 
 def translate(
