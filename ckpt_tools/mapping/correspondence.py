@@ -97,19 +97,13 @@ class Correspondence:
 
 
 def correspond(
-    a: Sequence[Named],
-    b: Sequence[Named],
-    *,
-    a_levels: Iterable[str] = (),
-    b_levels: Iterable[str] = (),
-    by_order: bool = True,
+    a: Sequence[Named], b: Sequence[Named], *, a_levels: Iterable[str] = (), b_levels: Iterable[str] = ()
 ) -> Correspondence:
     """Pair the names of ``a`` with those of ``b``.
 
     ``a_levels`` and ``b_levels`` are the dicts of either tree, as leading parts of names (``main_params/``).
-    ``by_order`` lets the order among equal shapes suggest renamings, good for a reader's eye, not for acting on it.
     """
-    return _Matcher(a, b, _dotted(a_levels), _dotted(b_levels), by_order=by_order).run()
+    return _Matcher(a, b, _dotted(a_levels), _dotted(b_levels)).run()
 
 
 def _dotted(levels: Iterable[str]) -> tuple[str, ...]:
@@ -129,16 +123,9 @@ class _Matcher:
     """``current`` are A's names on their way to B's. A matched name's current form is B's."""
 
     def __init__(
-        self,
-        a: Sequence[Named],
-        b: Sequence[Named],
-        a_levels: tuple[str, ...],
-        b_levels: tuple[str, ...],
-        *,
-        by_order: bool,
+        self, a: Sequence[Named], b: Sequence[Named], a_levels: tuple[str, ...], b_levels: tuple[str, ...]
     ) -> None:
         self.a, self.b = a, b
-        self.by_order = by_order
         self.a_levels, self.b_levels = a_levels, b_levels
         self.current = _spelled(a)
         self.targets = _spelled(b)
@@ -396,8 +383,6 @@ class _Matcher:
     def _change_in_order(self) -> bool:
         """Pair what is left by its order among tensors of the same shape, and see whether renaming segments explains
         every single pair. The order is only where the idea comes from; the names have to bear it out."""
-        if not self.by_order:
-            return False
         left = {name: i for name, i in self.open_a.items() if self.a[i].weighs}
         right = {name: j for name, j in self.open_b.items() if self.b[j].weighs}
         by_shape: dict[tuple[int, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))

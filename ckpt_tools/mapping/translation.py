@@ -1,8 +1,8 @@
 """From one framework's names and layouts to another's: what becomes of every tensor, with what decided it, or what
 cannot be decided.
 
-Both sides are taken apart into neutral tensors (:mod:`ckpt_tools.mapping.spellings`), these are paired by name, and what
-names leave over by structure where only one pairing is possible. A layout is chosen by the kind of layer. Where that is
+Both sides are taken apart into neutral tensors (:mod:`ckpt_tools.mapping.spellings`), and these are paired
+(:mod:`ckpt_tools.mapping.pairing`). A layout is chosen by the kind of layer. Where that is
 unknown, every kind that a tensor could be of is tried: when all that fit its shapes do the same to it, that is done,
 otherwise it is ambiguous. Nothing is ever guessed.
 """
@@ -12,21 +12,18 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from ckpt_tools.core.keys import Globs
 from ckpt_tools.errors import UsageError
-from ckpt_tools.mapping.correspondence import Named, correspond
 from ckpt_tools.mapping.kinds import CONVOLUTIONS, PARAMETER, LayerPart, Shape
 from ckpt_tools.mapping.layouts import between, simplified, to_torch
 from ckpt_tools.mapping.naming import Item, name_in
+from ckpt_tools.mapping.pairing import Placed, pair
 from ckpt_tools.mapping.recipes import Ingredient, Recipe
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Piece, Spelling, Stored, spell
 from ckpt_tools.mapping.transforms import RowNorms, Transforms, Zeros, shape_after
-
-Thing = TypeVar("Thing")
 
 _DIGITS = re.compile(r"\d+")
 _MATRIX_PARTS = ("weight", "weight_v", "weight_orig")
@@ -168,23 +165,12 @@ class _Translator:
     def _paired(self, items: Sequence[Item], wanted: Sequence[Piece]) -> dict[str, Item]:
         """The item for each neutral name of the target that has one."""
         pieces = list({piece.name: piece for piece in wanted}.values())
-        ours, theirs = [_named(item.piece) for item in items], [_named(piece) for piece in pieces]
-        levels = {item.piece.prefix for item in items if item.piece.prefix}
-        there = correspond(ours, theirs, a_levels=levels, by_order=False)
-        back = correspond(theirs, ours, b_levels=levels, by_order=False) if len(there.pairs) < len(pieces) else there
-        if there.undecided:
-            shown = ", ".join(part.rstrip(".") or "the top" for part in there.undecided)
-            self.result.conflicts.append(f"{shown} fit the target equally well; --root chooses one")
-        # one name may become several (list items) in one direction only
-        found = there.pairs if len(there.pairs) >= len(back.pairs) else [(i, j) for j, i in back.pairs]
-        pairs = {pieces[j].name: items[i] for i, j in found}
-        taken = {i for i, _ in found}
-        left = [item for i, item in enumerate(items) if i not in taken]
-        open_pieces = [piece for piece in pieces if piece.name not in pairs]
-        if not self.partial:
-            _pair_layers(left, open_pieces, pairs)
-            _pair_tensors(left, open_pieces, pairs)
-        return pairs
+        pairs = pair(
+            [_placed(at, item.piece, item.family) for at, item in enumerate(items)],
+            [_placed(at, piece, self.family) for at, piece in enumerate(pieces)],
+            by_structure=not self.partial,
+        )
+        return {pieces[theirs].name: items[ours] for theirs, ours in pairs.items()}
 
     # ---- recipes
 
@@ -317,8 +303,10 @@ def _has_weight_norm(pieces: Sequence[Piece]) -> bool:
     return any(piece.layer.part == "weight_g" for piece in pieces)
 
 
-def _named(piece: Piece) -> Named:
-    return Named(piece.name, piece.shape or (), piece.layer if piece.layer.kind else None)
+def _placed(index: int, piece: Piece, family: str) -> Placed:
+    shape = piece.shape or ()
+    steps = to_torch(family, piece.layer, shape) if piece.layer.kind else None
+    return Placed(index, piece, shape if steps is None else shape_after(steps, shape))
 
 
 def _agreed(ours: Piece, theirs: Piece) -> tuple[LayerPart, str]:
@@ -376,65 +364,6 @@ def _why_one_reading(shape: Shape, target_shape: Shape | None) -> str:
     if len(shape) < 2:
         return f"{len(shape)} {'axis' if len(shape) == 1 else 'axes'}: nothing to be laid out"
     return "the target's shape" if target_shape is not None else "the same for every kind it can be"
-
-
-# ---- pairing what names leave over
-
-
-def _pair_layers(left: Sequence[Item], open_pieces: Sequence[Piece], pairs: dict[str, Item]) -> None:
-    """Pair layers whose parts and shapes occur once on either side."""
-    ours: dict[object, list[dict[str, Item]]] = defaultdict(list)
-    for group in _by_path((item.piece, item) for item in left):
-        ours[_signature([(part, item.piece) for part, item in group.items()])].append(group)
-    theirs: dict[object, list[dict[str, Piece]]] = defaultdict(list)
-    for pieces in _by_path((piece, piece) for piece in open_pieces):
-        theirs[_signature(list(pieces.items()))].append(pieces)
-    for signature, groups in ours.items():
-        others = theirs.get(signature, [])
-        if signature is not None and len(groups) == len(others) == 1:
-            for part, piece in others[0].items():
-                pairs[piece.name] = groups[0][part]
-
-
-def _by_path(pieces: Iterable[tuple[Piece, Thing]]) -> list[dict[str, Thing]]:
-    """The things whose pieces have one path, by part."""
-    found: dict[tuple[str, tuple[str, ...]], dict[str, Thing]] = defaultdict(dict)
-    for piece, thing in pieces:
-        found[piece.prefix, piece.path][piece.last] = thing
-    return list(found.values())
-
-
-def _signature(group: Sequence[tuple[str, Piece]]) -> object:
-    """Equal for layers that could be each other; None where a part is unknown."""
-    if any(piece.by_leaf or not piece.layer.part for _, piece in group):
-        return None
-    return tuple(sorted((part, tuple(sorted(piece.shape or ()))) for part, piece in group))
-
-
-def _pair_tensors(left: Sequence[Item], open_pieces: Sequence[Piece], pairs: dict[str, Item]) -> None:
-    """Pair tensors for which there is one possibility on either side."""
-    taken = {id(item) for item in pairs.values()}
-    items = [item for item in left if id(item) not in taken]
-    pieces = [piece for piece in open_pieces if piece.name not in pairs]
-    for item in items:
-        fitting = [piece for piece in pieces if _could_be(item.piece, piece)]
-        if len(fitting) == 1 and sum(_could_be(other.piece, fitting[0]) for other in items) == 1:
-            pairs[fitting[0].name] = item
-
-
-def _could_be(ours: Piece, theirs: Piece) -> bool:
-    a, b = ours.layer, theirs.layer
-    return (
-        math.prod(ours.shape or ()) == math.prod(theirs.shape or ())
-        and (a.part == b.part or not a.part or not b.part)
-        and (
-            not a.kind
-            or not b.kind
-            or a.kind == b.kind
-            or _is_cell_of(a.kind, b.kind)
-            or {a.kind, b.kind} <= CONVOLUTIONS
-        )
-    )
 
 
 # ---- ambiguities
