@@ -148,3 +148,42 @@ def test_meaningless_names_are_translated_where_shapes_leave_one_possibility() -
     source = stage.side("source", ours, knows=False, order=[3, 1, 2])
     target = stage.side("target", theirs, knows=True, order=[1, 0])
     assert stage.check(translate(source, "paddle", target), ours, theirs)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    networks(),
+    st.sampled_from([("torch", "paddle"), ("paddle", "torch"), ("keras", "torch"), ("torch", "keras")]),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=5, max_size=5),
+    st.lists(st.tuples(st.booleans(), st.booleans()), min_size=5, max_size=5),
+    st.booleans(),
+)
+def test_renamed_parts_of_a_model_are_found_rightly_or_not_at_all(
+    network: list[Layer],
+    families: tuple[str, str],
+    places: list[tuple[int, int]],
+    renamed: list[tuple[bool, bool]],
+    target_knows: bool,
+) -> None:
+    """Layers lie in blocks; in the target some blocks and some layers have names that the source has nowhere."""
+    stage = Stage(network, *families)
+    fresh = {block: renamed[block][0] for block, _ in places}
+    ours, theirs = {}, {}
+    for index, ((block, _), (_, renames)) in enumerate(zip(places, renamed)):
+        here = f"block{block}.layer{index}"
+        there = (
+            f"{f'part{block}x' if fresh[block] else f'block{block}'}.{f'piece{index}x' if renames else f'layer{index}'}"
+        )
+        for rows, names, path in ((stage.ours, ours, here), (stage.theirs, theirs, there)):
+            names.update({name: name.replace(f"m{index}", path, 1) for name, *_ in rows if _index(name) == index})
+    found = translate(
+        stage.side("source", ours, knows=True, order=[0]),
+        families[1],
+        stage.side("target", theirs, knows=target_knows, order=[3, 1, 2]),
+    )
+    translated = stage.check(found, ours, theirs)
+    assert translated or any(fresh.values()) or any(renames for _, renames in renamed[: len(network)])
+
+
+def _index(name: str) -> int:
+    return int(name.replace("/", ".").split(".")[0][1:])
