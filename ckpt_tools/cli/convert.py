@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,9 @@ from ckpt_tools.cli.output import Output, count_text, shape_text, size_text
 
 if TYPE_CHECKING:
     from ckpt_tools.core.dtypes import DType
+    from ckpt_tools.ops.comparands import Comparand
     from ckpt_tools.ops.convert import Conversion
+    from ckpt_tools.ops.translating import LayoutWishes
 
 HELP = """Convert a checkpoint to another format: same names, same nesting, same bytes, or a refusal that says why.
 
@@ -37,6 +41,17 @@ Examples:
   ckpt convert big.pth out/ --to safetensors --max-shard-size 5GB --dtype bfloat16
 
   ckpt convert x.pdparams y.pth --map map.toml --dry-run
+
+Names and layouts stay as they are, unless --to-layout translates them. How a tensor has to lie depends on the kind of its
+layer: --kind says it, or --like, or the source (Paddle's variable names, Keras' groups). What nothing decides is refused.
+
+  ckpt convert model.pdparams model.pth --to-layout torch
+
+  ckpt convert model.pth model.pdparams --to-layout paddle --like pkg.models:PaddleNet
+
+  ckpt convert model.pth model.pdparams --to-layout paddle --kind 'fc*.weight=linear' --kind 'emb*.weight=embedding'
+
+  ckpt convert ckpt-5 model.pth --to-layout torch --like net.spec.json --write-map map.toml
 """
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -81,6 +96,40 @@ def convert(
             help="Rename by one rule, after --map: 'net.{rest:any}={rest}'; no NEW drops.",
         ),
     ] = [],
+    to_layout: Annotated[
+        str | None,
+        typer.Option("--to-layout", metavar="FRAMEWORK", help="Names and layouts of torch, paddle or keras."),
+    ] = None,
+    from_layout: Annotated[
+        str | None,
+        typer.Option(
+            "--from-layout", metavar="FRAMEWORK", help="Whose names and layouts SRC has, where it is not plain."
+        ),
+    ] = None,
+    like: Annotated[
+        list[str],
+        typer.Option(
+            "--like", metavar="MODEL", help="What DST is for: package.module:attribute, a spec, or a checkpoint."
+        ),
+    ] = [],
+    kind: Annotated[
+        list[str],
+        typer.Option(
+            "--kind", metavar="GLOB=KIND", help="The kind of layer that tensors of SRC belong to: 'fc*.weight=linear'."
+        ),
+    ] = [],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Go on without tensors that have no counterpart in --like.")
+    ] = False,
+    write_map: Annotated[
+        Path | None, typer.Option("--write-map", metavar="FILE", help="Save the translation for --map.")
+    ] = None,
+    kwargs: Annotated[
+        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the model of --like.")
+    ] = None,
+    kwargs_file: Annotated[
+        Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
+    ] = None,
     dtype: Annotated[
         str | None,
         typer.Option("--dtype", metavar="NAME", help="Floating tensors become this: bfloat16, float16, float32, …"),
@@ -116,6 +165,12 @@ def convert(
     row, path = writers.choose(
         path, _format(to, legacy=legacy), is_directory=destination.endswith("/") or path.is_dir()
     )
+    layout = _layout(to_layout, from_layout, like, kind, kwargs, kwargs_file, partial=partial)
+    mapping = rule_files.read_rule_file(map_file) if map_file is not None else rule_files.RuleFile()
+    if layout is None and write_map is not None:
+        raise UsageError("--write-map saves what --to-layout decides, and none is asked for")
+    if layout is not None and mapping.recipes:
+        raise UsageError("--map makes tensors of several, which leaves nothing for --to-layout: give either")
     wishes = conversions.Wishes(
         row.name,
         root=root,
@@ -124,9 +179,11 @@ def convert(
         averages=averages,
         stages=(
             [rules.strip_prefix(prefix) for prefix in strip_prefix],
-            rule_files.read_rules(map_file) if map_file is not None else (),
+            mapping.rules,
             [rules.rename(text) for text in rename],
         ),
+        recipes=mapping.recipes,
+        layout=layout,
         dtype=_dtype(dtype),
         max_shard_nbytes=_size(max_shard_size),
         allow_loss=allow_loss,
@@ -137,21 +194,82 @@ def convert(
         # what a pickle names is told leaf by leaf, as losses
         out.issues(issue for issue in checkpoint.issues if not issue.code.startswith("pickle-"))
         conversion = conversions.plan(checkpoint, path, wishes)
-        refused = bool(conversion.losses) and not allow_loss and not dry_run
+        refused = (bool(conversion.losses) and not allow_loss) or bool(conversion.obstacles)
+        refused = refused and not dry_run
         if not dry_run and not refused:
             total = conversion.write_plan.nbytes * (1 if no_check else 2)
             with out.progress(str(path), total) as progress:
                 writing.write(conversion, overwrite=overwrite, check=not no_check, progress=progress)
+        if write_map is not None and not conversion.obstacles:
+            _write_map(write_map, conversion, overwrite=overwrite)
         if as_json:
             out.json(conversion.to_json())
         else:
             _show(out, conversion, plan=dry_run or verbose, refused=refused)
         if refused:
+            conversion.obstacles.refuse(checkpoint.location.shown)
             conversions.refuse_losses(conversion, row.target)
         return _LOST if conversion.losses and conversion.written else 0
 
 
 convert.__doc__ = HELP
+
+
+def _layout(
+    family: str | None,
+    source_family: str | None,
+    likes: Sequence[str],
+    kinds: Sequence[str],
+    kwargs: str | None,
+    kwargs_file: Path | None,
+    *,
+    partial: bool,
+) -> LayoutWishes | None:
+    """The wishes behind --to-layout and the options that belong to it; None without any of them."""
+    from ckpt_tools.errors import UsageError
+    from ckpt_tools.mapping.layouts import FAMILIES
+    from ckpt_tools.ops.translating import LayoutWishes, parse_kind
+
+    for option, value in (("--to-layout", family), ("--from-layout", source_family)):
+        if value is not None and value not in FAMILIES:
+            raise UsageError(f"{option} takes {', '.join(FAMILIES)}; got {value!r}")
+    if family is None:
+        if source_family or likes or kinds or partial:
+            raise UsageError("--from-layout, --like, --kind and --partial belong to --to-layout")
+        return None
+    if partial and not likes:
+        raise UsageError("--partial is about what --like has, and none is given")
+    if (kwargs or kwargs_file) and not likes:
+        raise UsageError("--kwargs is for the model of --like, and none is given")
+    return LayoutWishes(
+        family,
+        [_like(text, kwargs, kwargs_file) for text in likes],
+        [parse_kind(text) for text in kinds],
+        source_family,
+        partial,
+    )
+
+
+def _like(text: str, kwargs: str | None, kwargs_file: Path | None) -> Comparand:
+    from ckpt_tools.models import load_model, read_kwargs
+    from ckpt_tools.ops.comparands import from_checkpoint, from_document, open_side
+    from ckpt_tools.ops.spec import comparand_of
+
+    with ExitStack() as files:
+        found = open_side(text, files)
+        if isinstance(found, str):
+            return comparand_of(load_model(found, read_kwargs(kwargs, kwargs_file)))
+        return from_document(found, text) if isinstance(found, dict) else from_checkpoint(found)
+
+
+def _write_map(path: Path, conversion: Conversion, *, overwrite: bool) -> None:
+    from ckpt_tools.core.sink import write_file
+    from ckpt_tools.mapping.rule_files import rules_text
+
+    mapping, source = conversion.mapping, conversion.source.location.shown
+    heading = f"What `ckpt convert --to-layout` decided for {source}.\nApply with: ckpt convert SRC DST --map {path}"
+    text = rules_text(mapping.rules, heading, mapping.recipes)
+    write_file(path, [text.encode("utf-8")], overwrite=overwrite)
 
 
 def _format(to: str | None, *, legacy: bool) -> str | None:
@@ -202,6 +320,7 @@ def _show(out: Output, conversion: Conversion, *, plan: bool, refused: bool) -> 
     if not refused or len(conversion.losses) > _LISTED_IN_ERROR:
         for loss in conversion.losses:
             out.note(f"lost: {loss}", style="yellow")
+    _show_obstacles(out, conversion)
     if out.quiet or refused:
         return
     if conversion.dropped:
@@ -214,10 +333,36 @@ def _show(out: Output, conversion: Conversion, *, plan: bool, refused: bool) -> 
     out.note(f"{verb} {conversion.write_plan.files[-1].path}: {conversion.writer}, {what}, {size}")
 
 
+def _show_obstacles(out: Output, conversion: Conversion) -> None:
+    """Each group of ambiguous tensors with the options that settle it, and what has no counterpart."""
+    from ckpt_tools.core.keys import listed
+
+    obstacles = conversion.obstacles
+    for each in obstacles.ambiguous:
+        shapes = ", ".join(dict.fromkeys(map(shape_text, each.shapes)))
+        what = listed(each.globs) if len(each.names) == 1 else f"{listed(each.globs)} ({len(each.names)} tensors)"
+        out.note(f"ambiguous: {what} {shapes}; one of {'; '.join(each.options)}", style="yellow")
+    for title, items in (
+        ("conflict", obstacles.conflicts),
+        ("no place in the target", obstacles.unplaced),
+        ("nothing in the source", obstacles.unfilled),
+    ):
+        for item in items:
+            out.note(f"{title}: {item}", style="yellow")
+
+
 def _show_moves(out: Output, conversion: Conversion) -> None:
     moves = conversion.moves
     rows = [
-        (m.source, m.target, m.transforms, str(m.tensor.info.dtype), shape_text(m.tensor.info.shape), m.tensor.nbytes)
+        (
+            ", ".join(m.sources) or m.source,
+            m.target,
+            m.transforms,
+            str(m.tensor.info.dtype),
+            shape_text(m.tensor.info.shape),
+            m.tensor.nbytes,
+            m.why,
+        )
         for m in moves
     ]
     if not out.table:
@@ -232,5 +377,6 @@ def _show_moves(out: Output, conversion: Conversion) -> None:
         Column("dtype"),
         Column("shape"),
         Column("bytes", right=True),
+        Column("decided by"),
     ]
     draw_table(out.console(), columns, rows)

@@ -41,7 +41,6 @@ Examples:
   ckpt diff x.pdparams y.pth --write-map map.toml && ckpt convert x.pdparams z.pth --map map.toml
 """
 
-_MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 #: Layers that --values names as those that moved most.
 _MOVED_LAYERS = 8
 _OF_THE_RUN = " of the optimizer and the run"
@@ -164,8 +163,9 @@ class _Sides:
         self, a: str, b: str, root: str | None, root_a: str | None, root_b: str | None
     ) -> tuple[Comparand, Comparand]:
         from ckpt_tools.errors import UsageError
+        from ckpt_tools.ops.comparands import open_side
 
-        opened = [self._open(a), self._open(b)]
+        opened = [open_side(text, self._files, self._format) for text in (a, b)]
         model_given = any(isinstance(each, str) for each in opened)
         if (self._kwargs or self._kwargs_file) and not model_given:
             raise UsageError("--kwargs is for a live model, and neither side is one")
@@ -183,22 +183,6 @@ class _Sides:
                 sides[at] = self._model(each, opened[1 - at], roots[1 - at])
         assert sides[0] is not None and sides[1] is not None
         return sides[0], sides[1]
-
-    def _open(self, text: str) -> Checkpoint | dict[str, Any] | str:
-        """A checkpoint, a document, or the reference of a live model."""
-        from ckpt_tools.errors import MissingInput
-        from ckpt_tools.formats import open_checkpoint
-        from ckpt_tools.ops.comparands import read_document
-
-        document = read_document(Path(text)) if self._format is None else None
-        if document is not None:
-            return document
-        try:
-            return self._files.enter_context(open_checkpoint(text, format=self._format))
-        except MissingInput:
-            if _MODEL.fullmatch(text) is None:
-                raise
-        return text
 
     def _model(self, reference: str, other: object, root: str | None) -> Comparand:
         from ckpt_tools.core.checkpoint import Checkpoint

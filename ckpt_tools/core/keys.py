@@ -67,6 +67,36 @@ def names_of(keys: Sequence[Key]) -> list[str]:
     return names
 
 
+def renamed_key(name: str, key: Key) -> Key:
+    """The key that a new name stands for: one part where the old key had one, else parts between slashes.
+
+    Parts at either end that the renaming left alone stay what they were, numbers among them.
+    """
+    if len(key) <= 1:
+        return (name,)
+    parts: list[str | int] = list(name.split("/"))
+    for front in range(min(len(parts), len(key))):
+        if parts[front] != str(key[front]):
+            break
+        parts[front] = key[front]
+    for back in range(1, min(len(parts), len(key)) + 1):
+        if str(parts[-back]) != str(key[-back]):
+            break
+        parts[-back] = key[-back]
+    return tuple(parts)
+
+
+#: Names that one sentence lists before it only counts them.
+SHOWN_NAMES = 8
+
+
+def listed(names: Sequence[str], separator: str = ", ") -> str:
+    """The first of the names as a part of a sentence, and how many there are besides."""
+    more = len(names) - SHOWN_NAMES
+    shown = separator.join(names[:SHOWN_NAMES])
+    return f"{shown}{separator if separator.strip() != ',' else ' '}and {more} more" if more > 0 else shown
+
+
 _DIGITS = re.compile(r"(\d+)")
 
 

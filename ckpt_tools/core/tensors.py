@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 CHUNK_NBYTES = DEFAULT_LIMITS.chunk_nbytes
 
-#: While gathering a strided view, a box of storage is read in one piece when at least 1/8 of it is wanted …
+#: A strided view is gathered in blocks of this many chunks, so that the passes over a transposed matrix are few …
+_BLOCK_CHUNKS = 12
+#: … in boxes of storage that are read in one piece when at least 1/8 of them is wanted …
 _DENSE_ENOUGH = 8
-#: … or when it is smaller than this, since a read call costs about as much as copying these bytes.
+#: … and they take no more memory than this, or when they are so small that a read call costs as much as the bytes.
+_DENSE_BOX_NBYTES = 48 * 1024 * 1024
 _SMALL_BOX_NBYTES = 16 * 1024
 
 
@@ -223,16 +226,20 @@ class NumpyArray(StridedTensor):
 
 
 def gather(tensor: StridedTensor, limit: int) -> Iterator[bytes]:
-    """The values of a strided view in row-major order, a block of leading indices at a time.
+    """The values of a strided view in row-major order, at most ``limit`` bytes at a time.
 
-    Memory: about twice ``limit``. Storage is read in boxes: runs that are dense enough at once, sparse ones row by row
-    along their largest stride, so that a transposed matrix costs one read for each run of neighbours, not for each value.
+    They are read a block of leading indices at a time, :data:`_BLOCK_CHUNKS` times ``limit``, in boxes: runs of storage
+    that are dense enough at once, sparse ones row by row along their largest stride, so that a transposed matrix costs
+    one read for each run of neighbours, not for each value, and few passes over the file.
     """
     itemsize = tensor.info.dtype.itemsize
     strides = tensor.strides or row_major_strides(tensor.info.shape)
-    for starts, box in blocks(tensor.info.shape, max(limit // itemsize, 1)):
+    most = max(limit // itemsize, 1)
+    for starts, box in blocks(tensor.info.shape, most * _BLOCK_CHUNKS):
         offset = tensor.offset + sum(start * stride for start, stride in zip(starts, strides))
-        yield _read_box(tensor.storage.extent, itemsize, offset, box, strides).tobytes()
+        values = _read_box(tensor.storage.extent, itemsize, offset, box, strides)
+        for first, part in blocks(box, most):
+            yield values[tuple(slice(at, at + n) for at, n in zip(first, part))].tobytes()
 
 
 def blocks(shape: Sequence[int], most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -267,19 +274,29 @@ def _read_box(
     span = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
     moving = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis] > 0]
     wanted = math.prod(shape[axis] for axis in moving)
-    if not moving or span * itemsize <= _SMALL_BOX_NBYTES or span <= wanted * _DENSE_ENOUGH:
+    dense = span <= wanted * _DENSE_ENOUGH and span * itemsize <= _DENSE_BOX_NBYTES
+    if not moving or span * itemsize <= _SMALL_BOX_NBYTES or dense:
         flat = numpy.frombuffer(extent.read(offset * itemsize, span * itemsize), f"V{itemsize}")
         return numpy.lib.stride_tricks.as_strided(flat, shape, [s * itemsize for s in strides], writeable=False)
     axis = max(moving, key=lambda a: strides[a])
-    inner_span = span - (shape[axis] - 1) * strides[axis]
-    together = max(1, (_SMALL_BOX_NBYTES // itemsize - inner_span) // strides[axis] + 1)
-    box = numpy.empty(shape, f"V{itemsize}")
+    run = span - (shape[axis] - 1) * strides[axis]
+    together = max(1, (_SMALL_BOX_NBYTES // itemsize - run) // strides[axis] + 1)
+    if together == 1 and run * shape[axis] <= wanted * 2:  # read all of each row, at most twice what is wanted
+        runs = bytearray(shape[axis] * run * itemsize)
+        for index in range(shape[axis]):
+            at = index * run * itemsize
+            runs[at : at + run * itemsize] = extent.read((offset + index * strides[axis]) * itemsize, run * itemsize)
+        closer = [run if a == axis else s for a, s in enumerate(strides)]
+        flat = numpy.frombuffer(runs, f"V{itemsize}")
+        return numpy.lib.stride_tricks.as_strided(flat, shape, [s * itemsize for s in closer], writeable=False)
+    # in the order of the storage, which is turned when the values are handed out: copies along rows are the fast ones
+    box = numpy.empty((shape[axis], *shape[:axis], *shape[axis + 1 :]), f"V{itemsize}")
     for index in range(0, shape[axis], together):
         rows = min(together, shape[axis] - index)
         part = [rows if a == axis else n for a, n in enumerate(shape)]
-        at = (slice(None),) * axis + (slice(index, index + rows),)
-        box[at] = _read_box(extent, itemsize, offset + index * strides[axis], part, strides)
-    return box
+        read = _read_box(extent, itemsize, offset + index * strides[axis], part, strides)
+        box[index : index + rows] = numpy.moveaxis(read, axis, 0)
+    return numpy.moveaxis(box, 0, axis)
 
 
 def _overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

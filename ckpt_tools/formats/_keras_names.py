@@ -12,24 +12,8 @@ from typing import Any
 
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Dict
+from ckpt_tools.mapping.keras_groups import ALL_OR_UNKNOWN, VARIABLES
 
-_WITH_BIAS = ("kernel", "bias")
-_RECURRENT = ("kernel", "recurrent_kernel", "bias")
-#: Variables of a layer in their order. A layer may leave out the last ones.
-_VARIABLES = {
-    **dict.fromkeys(("dense", "einsum_dense", "conv1d", "conv2d", "conv3d"), _WITH_BIAS),
-    **dict.fromkeys(("conv1d_transpose", "conv2d_transpose", "conv3d_transpose"), _WITH_BIAS),
-    **dict.fromkeys(("depthwise_conv1d", "depthwise_conv2d"), _WITH_BIAS),
-    **dict.fromkeys(("lstm_cell", "gru_cell", "simple_rnn_cell"), _RECURRENT),
-    **dict.fromkeys(("separable_conv1d", "separable_conv2d"), ("depthwise_kernel", "pointwise_kernel", "bias")),
-    "embedding": ("embeddings",),
-}
-#: Those that may leave out any: their variables are known only when all are there.
-_ALL_OR_UNKNOWN = {
-    "batch_normalization": ("gamma", "beta", "moving_mean", "moving_variance"),
-    "layer_normalization": ("gamma", "beta"),
-    "group_normalization": ("gamma", "beta"),
-}
 _DEEPEST_MODEL = 100
 
 
@@ -89,9 +73,9 @@ def _name_variables(owner: tuple[str, ...], variables: Dict, names: dict[tuple[s
     parts = [names.get(path, path[-1]) for path in above if path in names or path[-1] != "layers"]
     tensors = {name: node for name, node in variables.items() if isinstance(node, Tensor)}
     kind = re.sub(r"_\d+\Z", "", owner[-1])
-    known = _VARIABLES.get(kind, ())
-    if kind in _ALL_OR_UNKNOWN and len(_ALL_OR_UNKNOWN[kind]) == len(tensors):
-        known = _ALL_OR_UNKNOWN[kind]
+    known = VARIABLES.get(kind, ())
+    if kind in ALL_OR_UNKNOWN and len(ALL_OR_UNKNOWN[kind]) == len(tensors):
+        known = ALL_OR_UNKNOWN[kind]
     for name, tensor in tensors.items():
         named = len(tensors) <= len(known) and name.isdecimal() and int(name) < len(known)
         if tensor.alias is None:

@@ -22,6 +22,11 @@ class LayerPart(NamedTuple):
     part: str
 
 
+#: Nothing is known.
+UNKNOWN = LayerPart("", "")
+#: A parameter of a user's own layer, which stays as it is: no framework has a layout for it.
+PARAMETER = "parameter"
+
 #: Kinds whose parts are vectors, the same in every framework but for their names and lengths of shape.
 NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
 RECURRENT = frozenset({"lstm", "gru", "rnn", "lstm_cell", "gru_cell", "rnn_cell"})
@@ -138,6 +143,37 @@ _FAMILY_BY_LEAF: Mapping[str, str] = {
     "depthwise_kernel": "keras",
     "embeddings": "keras",
 }
+#: The last segments that mean a part, by the framework that writes them. Other frameworks' users have parameters of
+#: these names that mean something else (``gamma``, ``alpha``, ``scale``).
+LEAVES_BY_FAMILY: Mapping[str, Mapping[str, str]] = {
+    "torch": {name: name for name in ("weight", "bias", "running_mean", "running_var")},
+    "paddle": {
+        "weight": "weight",
+        "bias": "bias",
+        "_mean": "running_mean",
+        "_variance": "running_var",
+        "_weight": "weight",
+    },
+    "keras": {
+        "kernel": "weight",
+        "bias": "bias",
+        "gamma": "weight",
+        "beta": "bias",
+        "scale": "weight",
+        "moving_mean": "running_mean",
+        "moving_variance": "running_var",
+        "embeddings": "weight",
+        "depthwise_kernel": "weight",
+        "alpha": "weight",
+    },
+}
+#: The kinds that ``--kind`` takes.
+KINDS = tuple(
+    sorted(
+        {*KIND_BY_CLASS.values(), *CONVOLUTIONS, PARAMETER}
+        - {kind for kind in KIND_BY_CLASS.values() if kind.startswith("separable")}
+    )
+)
 _KERAS_CELLS = frozenset({"lstm_cell", "gru_cell", "simple_rnn_cell"})
 _KERAS_RECURRENT = {"kernel": "weight_ih", "recurrent_kernel": "weight_hh", "bias": "bias_ih"}
 _RECURRENT_PART = re.compile(r"(?P<part>(?:weight|bias)_(?:ih|hh|hr|ho))(?P<layer>_l\d+)?(?P<reverse>_reverse)?")
@@ -231,23 +267,26 @@ def _beyond_doubt(part: str, layer: Mapping[str, str], shapes: Mapping[str, Shap
     leaf = segments(name)[-1]
     if leaf in _KERAS_RECURRENT and "recurrent_kernel" in {segments(other)[-1] for other in layer.values()}:
         hidden_kernel = next(other for other in layer.values() if segments(other)[-1] == "recurrent_kernel")
-        return _kind_by_gates(shapes[hidden_kernel])
+        return kind_by_gates(shapes[hidden_kernel])
     recurrent = _RECURRENT_PART.fullmatch(part)
     if recurrent is not None:
         hidden = "weight_hh" + (recurrent["layer"] or "") + (recurrent["reverse"] or "")
-        kind = _kind_by_gates(shapes[layer[hidden]]) if hidden in layer else ""
+        kind = kind_by_gates(shapes[layer[hidden]]) if hidden in layer else ""
         return kind if recurrent["layer"] or not kind else f"{kind}_cell"
     if "running_mean" in layer and part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
         return "batch_norm"
     rank = len(shapes[name])
     if leaf == "embeddings" or (leaf == "kernel" and rank == 2):
         return "embedding" if leaf == "embeddings" else "linear"
+    if part in ("weight", "bias") and rank > 1 and {"weight", "bias"} <= set(layer):
+        if shapes[layer["weight"]] == shapes[layer["bias"]]:
+            return "layer_norm"
     if part in ("weight", "weight_v", "weight_orig") and 3 <= rank <= 5:
         return f"depthwise_conv{rank - 2}d" if leaf == "depthwise_kernel" else f"conv{rank - 2}d"
     return ""
 
 
-def _kind_by_gates(shape: Shape) -> str:
+def kind_by_gates(shape: Shape) -> str:
     """The recurrent layer whose hidden-to-hidden weights have this shape: one square for each gate."""
     small, large = sorted(shape) if len(shape) == 2 else (0, 0)
     return _GATES.get(large // small, "") if small and large % small == 0 else ""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ckpt_tools.mapping.kinds import CONVOLUTIONS, NORMS, RECURRENT, LayerPart, Shape
-from ckpt_tools.mapping.transforms import Blocks, Permute, Reshape, Transforms, shape_after
+from ckpt_tools.mapping.kinds import CONVOLUTIONS, NORMS, PARAMETER, RECURRENT, LayerPart, Shape
+from ckpt_tools.mapping.transforms import Blocks, Permute, Reshape, Rows, Transform, Transforms, shape_after
 
 FAMILIES = ("torch", "paddle", "keras")
 
@@ -59,7 +59,8 @@ def from_torch(family: str, layer: LayerPart, shape: Shape, target: Shape | None
     if family == "torch" or not shape:
         return ()
     if family == "paddle":
-        return _paddle(layer, shape)
+        flattens = layer.kind == "layer_norm" and len(shape) > 1
+        return (Reshape((math.prod(shape),)),) if flattens else _paddle(layer, shape)
     return _torch_to_keras(layer, shape, target)
 
 
@@ -77,7 +78,7 @@ def between(
     second = from_torch(target, layer, middle, target_shape)
     if second is None:
         return None
-    steps = _simplified((*first, *second))
+    steps = simplified((*first, *second), shape)
     reached = shape_after(steps, shape)
     if target_shape is not None and reached != target_shape and _only_grouping(layer, reached, target_shape):
         steps = (*steps, Reshape(target_shape))
@@ -92,8 +93,8 @@ def matters(source: str, target: str) -> bool:
 def _paddle(layer: LayerPart, shape: Shape) -> Transforms | None:
     """Paddle to torch and back: transposing is its own inverse."""
     kind, part = layer
-    if len(shape) != 2 or kind in RECURRENT or kind == "embedding":
-        return _TRANSPOSE if part.startswith("weight_ho") else ()
+    if len(shape) != 2 or kind in RECURRENT or kind in ("embedding", PARAMETER):
+        return _TRANSPOSE if part.startswith(("weight_ho", "weight_hr")) else ()
     if kind == "linear":
         return _TRANSPOSE if part in _MATRIX_PARTS else ()
     if kind == "bilinear" or kind in NORMS or kind in CONVOLUTIONS or part not in ("", *_MATRIX_PARTS):
@@ -104,7 +105,7 @@ def _paddle(layer: LayerPart, shape: Shape) -> Transforms | None:
 def _keras_to_torch(layer: LayerPart, shape: Shape) -> Transforms | None:
     kind, part = layer
     rank = len(shape)
-    if rank == 1 or kind in NORMS or kind in ("prelu", "embedding"):
+    if rank == 1 or kind in NORMS or kind in ("prelu", "embedding", PARAMETER):
         return ()
     if kind in RECURRENT:
         gates = _GRU_GATES if kind.startswith("gru") else ()
@@ -125,7 +126,7 @@ def _keras_to_torch(layer: LayerPart, shape: Shape) -> Transforms | None:
 def _torch_to_keras(layer: LayerPart, shape: Shape, target: Shape | None) -> Transforms | None:
     kind, part = layer
     rank = len(shape)
-    if rank == 1 or kind in NORMS or kind in ("prelu", "embedding"):
+    if rank == 1 or kind in NORMS or kind in ("prelu", "embedding", PARAMETER):
         return ()
     if kind in RECURRENT:
         gates = _GRU_GATES if kind.startswith("gru") else ()
@@ -142,24 +143,36 @@ def _torch_to_keras(layer: LayerPart, shape: Shape, target: Shape | None) -> Tra
     return None
 
 
-def _simplified(steps: Transforms) -> Transforms:
-    """``steps`` without permutations that undo each other."""
-    kept: list[Permute | Reshape | Blocks] = []
+def simplified(steps: Transforms, shape: Shape) -> Transforms:
+    """The same effect on tensors of this shape in fewer steps: what undoes each other and what changes nothing is left
+    out. UsageError when a step does not fit."""
+    kept: list[Transform] = []
+    shapes = [shape]
     for step in steps:
         last = kept[-1] if kept else None
+        merged: Transform = step
         if isinstance(step, Permute) and isinstance(last, Permute):
+            merged = Permute(tuple(last.axes[axis] for axis in step.axes))
+        elif isinstance(step, Blocks) and isinstance(last, Blocks) and len(step.order) == len(last.order):
+            merged = Blocks(tuple(last.order[block] for block in step.order))
+        elif not (isinstance(step, Reshape) and isinstance(last, Reshape)):
+            last = None
+        if last is not None:
             kept.pop()
-            axes = tuple(last.axes[axis] for axis in step.axes)
-            if axes != tuple(range(len(axes))):
-                kept.append(Permute(axes))
-        elif isinstance(step, Blocks) and isinstance(last, Blocks):
-            kept.pop()
-            order = tuple(last.order[block] for block in step.order)
-            if order != tuple(range(len(order))):
-                kept.append(Blocks(order))
-        else:
-            kept.append(step)
+            shapes.pop()
+        before, after = shapes[-1], merged.shape_after(shapes[-1])
+        if not _does_nothing(merged, before, after):
+            kept.append(merged)
+            shapes.append(after)
     return tuple(kept)
+
+
+def _does_nothing(step: Transform, before: Shape, after: Shape) -> bool:
+    if isinstance(step, (Reshape, Rows)):
+        return before == after
+    if isinstance(step, Permute):
+        return step.axes == tuple(range(len(step.axes)))
+    return isinstance(step, Blocks) and step.order == tuple(range(len(step.order)))
 
 
 def _only_grouping(layer: LayerPart, shape: Shape, target: Shape) -> bool:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_tools.errors import UsageError
-from ckpt_tools.mapping.kinds import LayerPart, Shape
+from ckpt_tools.mapping.kinds import UNKNOWN, LayerPart, Shape
 from ckpt_tools.mapping.layouts import between, matters
 from ckpt_tools.mapping.transforms import Permute, Transforms, shape_after
 
-UNKNOWN = LayerPart("", "")
 #: Looks at values: True when B's are A's after the steps, False when they are A's as they are, None when neither.
 Look = Callable[[int, Transforms], "bool | None"]
 

@@ -17,11 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ckpt_tools.core.keys import SHOWN_NAMES, listed
 from ckpt_tools.errors import CkptError, UsageError
 from ckpt_tools.mapping.transforms import Transforms, describe
-
-#: Names that one message lists before it only counts them.
-_SHOWN_NAMES = 8
 
 _TOKEN = re.compile(r"\\(?P<escaped>[{}*\\])|\{(?P<piece>[^{}]*)\}|(?P<star>\*)|(?P<stray>[{}])|(?P<text>[^\\{}*]+|\\)")
 _PIECE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::(?P<kind>int|any))?")
@@ -202,7 +200,7 @@ class Collision:
     sources: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{_listed(self.sources)} would all be called {self.target}"
+        return f"{listed(self.sources)} would all be called {self.target}"
 
 
 @dataclass(frozen=True)
@@ -233,8 +231,8 @@ class MovePlan:
     def refuse_collisions(self, error: type[CkptError] = UsageError) -> None:
         """Raise ``error`` naming them when two names would become one."""
         if self.collisions:
-            shown = "; ".join(map(str, self.collisions[:_SHOWN_NAMES]))
-            more = len(self.collisions) - _SHOWN_NAMES
+            shown = "; ".join(map(str, self.collisions[:SHOWN_NAMES]))
+            more = len(self.collisions) - SHOWN_NAMES
             raise error(f"the renaming makes names equal: {shown}" + (f"; and {more} more" if more > 0 else ""))
 
     def broken_expectations(self, tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
@@ -312,9 +310,3 @@ class _Stage:
         if exact is None:
             return None, ""
         return exact, self.rules[exact].match(name) or ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN_NAMES])
-    more = len(names) - _SHOWN_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown

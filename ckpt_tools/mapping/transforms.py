@@ -1,4 +1,4 @@
-"""What may happen to a tensor's axes on its way to another name, as text and as an effect on shapes and arrays.
+"""What may happen to a tensor on its way to another name, as text and as an effect on shapes and arrays.
 
 The text form stands in rule files: ``permute(1, 0)``, ``reshape(-1)``, and several in order with ``then`` between them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -80,31 +80,160 @@ class Blocks:
         return cut[list(self.order)].reshape(array.shape)
 
 
-Transform = Union[Permute, Reshape, Blocks]
+@dataclass(frozen=True)
+class Rows:
+    """The part of the first axis from ``start`` up to ``stop``: what several tensors were joined from."""
+
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"rows({self.start}, {self.stop})"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The shape of the part. UsageError when it does not lie inside."""
+        if not shape or not 0 <= self.start < self.stop <= shape[0]:
+            raise UsageError(f"{self} does not lie inside shape {list(shape)}")
+        return (self.stop - self.start, *shape[1:])
+
+    def apply(self, array: Any) -> Any:
+        """A view of ``array``."""
+        return array[self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Add:
+    """``value`` added to the part of the first axis from ``start`` up to ``stop``: the forget bias of old cells."""
+
+    value: float
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"add({self.value!r}, {self.start}, {self.stop})"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape. UsageError when the part does not lie inside."""
+        Rows(self.start, self.stop).shape_after(shape)
+        return shape
+
+    def apply(self, array: Any) -> Any:
+        """A copy of ``array``, of the same type."""
+        changed = array.copy()
+        changed[self.start : self.stop] += array.dtype.type(self.value)
+        return changed
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Every element times ``factor``."""
+
+    factor: float
+
+    def __str__(self) -> str:
+        return f"scale({self.factor!r})"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape."""
+        return shape
+
+    def apply(self, array: Any) -> Any:
+        """A new array of the same type."""
+        return array * array.dtype.type(self.factor)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """Zeros of the same shape: a bias that the other framework does not have."""
+
+    def __str__(self) -> str:
+        return "zeros()"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """The same shape."""
+        return shape
+
+    def apply(self, array: Any) -> Any:
+        """A new array of the same type."""
+        import numpy
+
+        return numpy.zeros(array.shape, array.dtype)
+
+
+@dataclass(frozen=True)
+class RowNorms:
+    """The Euclidean norm of each row, over all axes but the first: the magnitudes that weight norm keeps."""
+
+    def __str__(self) -> str:
+        return "row_norms()"
+
+    def shape_after(self, shape: Shape) -> Shape:
+        """One number for each row. UsageError for a shape without axes."""
+        if not shape:
+            raise UsageError(f"{self} takes at least one axis")
+        return shape[:1]
+
+    def apply(self, array: Any) -> Any:
+        """A new array of the same type; sums are taken in float64."""
+        rows = array.reshape(array.shape[0], -1).astype("f8")
+        return ((rows * rows).sum(1) ** 0.5).astype(array.dtype)
+
+
+Transform = Union[Permute, Reshape, Blocks, Rows, Add, Scale, Zeros, RowNorms]
 Transforms = tuple[Transform, ...]
 
-_CALL = re.compile(r"(permute|reshape|blocks)\s*\(\s*(-?\d+(?:\s*,\s*-?\d+)*)?\s*\)")
+_CALL = re.compile(r"(?P<name>[a-z_]+)\s*\(\s*(?P<arguments>[^()]*?)\s*\)")
 
 
 def parse_transforms(text: str) -> Transforms:
     """The steps that ``text`` names, in order. UsageError says what is wrong with it."""
-    steps: list[Transform] = []
-    for part in re.split(r"\s+then\s+", text.strip()):
-        call = _CALL.fullmatch(part)
-        if call is None:
-            raise UsageError(
-                f"{part!r} is no transform; there are permute(AXES), reshape(SHAPE) and blocks(ORDER), joined by 'then'"
-            )
-        numbers = tuple(int(number) for number in (call[2] or "").split(",") if number.strip())
-        if call[1] != "reshape":
-            if sorted(numbers) != list(range(len(numbers))) or (call[1] == "blocks" and not numbers):
-                raise UsageError(f"{part!r} does not name each number from 0 on once")
-            steps.append(Permute(numbers) if call[1] == "permute" else Blocks(numbers))
-        else:
-            if min(numbers, default=0) < -1 or numbers.count(-1) > 1:
-                raise UsageError(f"{part!r} is no shape: at most one extent may be -1")
-            steps.append(Reshape(numbers))
-    return tuple(steps)
+    return tuple(_parsed(part) for part in re.split(r"\s+then\s+", text.strip()))
+
+
+def _parsed(text: str) -> Transform:
+    call = _CALL.fullmatch(text)
+    if call is None or call["name"] not in _PARSERS:
+        raise UsageError(
+            f"{text!r} is no transform; there are permute(AXES), reshape(SHAPE), blocks(ORDER), rows(START, STOP),"
+            " add(VALUE, START, STOP), scale(FACTOR), zeros() and row_norms(), joined by 'then'"
+        )
+    arguments = [argument.strip() for argument in call["arguments"].split(",") if argument.strip()]
+    try:
+        return _PARSERS[call["name"]](arguments)
+    except (ValueError, TypeError):
+        raise UsageError(f"{text!r} has arguments that {call['name']} does not take") from None
+
+
+def _permutation(arguments: list[str]) -> tuple[int, ...]:
+    numbers = tuple(map(int, arguments))
+    if sorted(numbers) != list(range(len(numbers))):
+        raise UsageError(f"({', '.join(arguments)}) does not name each number from 0 on once")
+    return numbers
+
+
+def _extents(arguments: list[str]) -> Shape:
+    numbers = tuple(map(int, arguments))
+    if min(numbers, default=0) < -1 or numbers.count(-1) > 1:
+        raise UsageError(f"({', '.join(arguments)}) is no shape: at most one extent may be -1")
+    return numbers
+
+
+def _order(arguments: list[str]) -> tuple[int, ...]:
+    if not arguments:
+        raise UsageError("blocks() does not name each number from 0 on once")
+    return _permutation(arguments)
+
+
+_PARSERS: Mapping[str, Callable[[list[str]], Transform]] = {
+    "permute": lambda arguments: Permute(_permutation(arguments)),
+    "reshape": lambda arguments: Reshape(_extents(arguments)),
+    "blocks": lambda arguments: Blocks(_order(arguments)),
+    "rows": lambda arguments: Rows(*map(int, arguments)),
+    "add": lambda arguments: Add(float(arguments[0]), *map(int, arguments[1:])),
+    "scale": lambda arguments: Scale(*map(float, arguments)),
+    "zeros": lambda arguments: Zeros(*arguments),
+    "row_norms": lambda arguments: RowNorms(*arguments),
+}
 
 
 def describe(steps: Sequence[Transform]) -> str:

@@ -6,7 +6,9 @@ A row is a tensor's name, type and shape with what is known beside: its role, it
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from ckpt_tools.core.keys import Key, names_of
 from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.tensors import StridedTensor, Tensor
-from ckpt_tools.errors import CorruptFile, LimitExceeded, UsageError, damage
+from ckpt_tools.errors import CorruptFile, LimitExceeded, MissingInput, UsageError, damage
+from ckpt_tools.formats import open_checkpoint
 from ckpt_tools.mapping.kinds import (
     LayerPart,
     family_of_names,
@@ -34,6 +37,8 @@ from ckpt_tools.ops.manifests import Manifest
 #: TensorFlow's object graph: how names came about, not a part of what was saved.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SPEC = "ckpt.spec/1"
+#: How a live model is named.
+_MODEL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 Shape = tuple[int, ...]
 
@@ -159,6 +164,22 @@ def _with_inferred(rows: list[Row]) -> list[Row]:
 
 def _levels(keys: Any) -> frozenset[str]:
     return frozenset("/".join(map(str, key[:depth])) + "/" for key in keys for depth in range(1, len(key)))
+
+
+def open_side(text: str, files: ExitStack, format: str | None = None) -> Checkpoint | dict[str, Any] | str:
+    """What ``text`` names: a checkpoint, open as long as ``files``; a manifest or spec; the reference of a live model.
+
+    ``format`` skips the detection. MissingInput when it is none of these.
+    """
+    document = read_document(Path(text)) if format is None else None
+    if document is not None:
+        return document
+    try:
+        return files.enter_context(open_checkpoint(text, format=format))
+    except MissingInput:
+        if _MODEL.fullmatch(text) is None:
+            raise
+    return text
 
 
 # ---- JSON

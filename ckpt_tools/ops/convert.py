@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from ckpt_tools.core.casting import CastTensor, can_cast
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.dtypes import DType
-from ckpt_tools.core.keys import Globs, Key, names_of, plain_name, printable
+from ckpt_tools.core.keys import SHOWN_NAMES, Globs, Key, listed, names_of, plain_name, printable, renamed_key
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.rebuild import Blueprint, Leaf, containers
 from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, NumpyArray, StridedTensor, StringTensor, Tensor
@@ -28,14 +29,15 @@ from ckpt_tools.formats._modules import ModuleState
 from ckpt_tools.formats._values import flat_name
 from ckpt_tools.formats._writing import Request, Target, WritePlan, refuse_collisions
 from ckpt_tools.mapping.layouts import FAMILY_BY_FORMAT
+from ckpt_tools.mapping.recipes import Recipe
 from ckpt_tools.mapping.roles import assign_roles
+from ckpt_tools.mapping.rule_files import RuleFile
 from ckpt_tools.mapping.rules import Rule, plan_moves
 from ckpt_tools.mapping.transforms import Transforms, describe
 from ckpt_tools.ops.listing import root_key
-from ckpt_tools.ops.transforming import DerivedTensor, transformed
+from ckpt_tools.ops.transforming import DerivedTensor, made, transformed
+from ckpt_tools.ops.translating import LayoutWishes, NamedLeaf, Obstacles, plan_translation
 
-#: Names that one sentence lists before it only counts them.
-_SHOWN_NAMES = 8
 #: Counters that belong to a module's own state, and are wanted where that is loaded again.
 _MODULE_COUNTERS = ("num_batches_tracked",)
 _FOREIGN_CALL = "pickle-foreign-call"
@@ -56,6 +58,8 @@ class Wishes:
     weights_only: bool = False
     averages: bool = False
     stages: Sequence[Sequence[Rule]] = ()
+    recipes: Sequence[Recipe] = ()
+    layout: LayoutWishes | None = None
     dtype: DType | None = None
     max_shard_nbytes: int | None = None
     allow_loss: bool = False
@@ -69,12 +73,15 @@ class Move:
     target: str
     transforms: str
     tensor: Tensor
+    sources: tuple[str, ...] = ()
+    why: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "from": self.source,
+            "from": (self.source or None) if len(self.sources) < 2 else list(self.sources),
             "to": self.target,
             "transform": self.transforms or None,
+            "decided_by": self.why or None,
             "dtype": self.tensor.info.dtype.name,
             "shape": list(self.tensor.info.shape),
             "nbytes": self.tensor.nbytes,
@@ -106,6 +113,8 @@ class Conversion:
     dropped: list[str]
     losses: list[Loss]
     notes: list[str]
+    mapping: RuleFile
+    obstacles: Obstacles
     written: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -119,7 +128,7 @@ class Conversion:
             "moves": [move.to_json() for move in self.moves],
             "dropped": self.dropped,
             "losses": [{"name": loss.name, "reason": loss.reason} for loss in self.losses],
-            "ambiguous": [],
+            **self.obstacles.to_json(),
             "notes": self.notes,
             "files": [{"path": os.fspath(f.path), "nbytes": f.nbytes} for f in self.write_plan.files],
         }
@@ -132,6 +141,9 @@ class _Step:
     leaf: Leaf
     name: str
     transforms: Transforms = ()
+    recipe: Recipe | None = None
+    sources: tuple[str, ...] = ()
+    why: str = ""
 
     @property
     def is_tensor(self) -> bool:
@@ -141,7 +153,8 @@ class _Step:
     def described(self) -> str:
         """What happens to the values."""
         cast = f"cast({self.leaf.node.info.dtype})" if isinstance(self.leaf.node, CastTensor) else ""
-        return " then ".join(filter(None, (describe(self.transforms), cast)))
+        steps = describe(self.transforms) if self.recipe is None else self.recipe.described
+        return " then ".join(filter(None, (steps, cast)))
 
 
 def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
@@ -159,10 +172,18 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     blueprint = Blueprint(below, source.limits)
     every = _steps(source, blueprint, origin)
     steps = _selected(source, every, origin, wishes, dropped, notes)
-    steps = _renamed(steps, wishes.stages, dropped, notes)
+    stages, recipes = wishes.stages, wishes.recipes
+    translation = None
+    if wishes.layout is not None:
+        leaves = _named_leaves(steps, origin, stages)
+        translation = plan_translation(source, leaves, wishes.layout, row.name, nests=row.target.nests)
+        notes += translation.notes
+        stages, recipes = [translation.file.rules], translation.file.recipes
+    steps = _renamed(steps, stages, recipes, dropped, notes)
     steps = _lone_arrays_as_tensors(_transformed(steps, wishes.dtype))
     steps, losses = _kept(steps, row.target, allow_loss=wishes.allow_loss)
-    nothing = not any(map(_is_content, steps)) and any(map(_is_content, every))
+    refusing = translation is not None and bool(translation.obstacles)
+    nothing = not refusing and not any(map(_is_content, steps)) and any(map(_is_content, every))
     if nothing and (wishes.allow_loss or not losses):
         raise WriteRefused("no tensor is left to be written", where=source.location.shown)
     _refuse_clashes(steps)
@@ -174,10 +195,11 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     ]
     notes += _remarks(root, row.target)
     notes += _sharing_notes(steps, row.target)
-    notes += _family_note(source.format, wishes.writer)
+    if wishes.layout is None and not any(step.transforms or step.recipe for step in steps):
+        notes += _family_note(source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [
-        Move(step.name, name, step.described, step.leaf.node)
+        Move(step.name, name, step.described, step.leaf.node, step.sources, step.why)
         for step, name in zip(steps, _target_names([step.leaf.key for step in steps], row.target))
         if step.is_tensor
     ]
@@ -192,6 +214,8 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
         dropped=dropped,
         losses=losses,
         notes=[*notes, *write_plan.notes],
+        mapping=translation.file if translation is not None else RuleFile(),
+        obstacles=translation.obstacles if translation is not None else Obstacles(),
     )
     _refuse_source_as_target(conversion)
     return conversion
@@ -241,7 +265,7 @@ def _selected(
             dropped.append(step.name)
     if bookkeeping:
         dropped += bookkeeping
-        notes.append(f"{_listed(bookkeeping)}: only {source.format} has a place for it")
+        notes.append(f"{listed(bookkeeping)}: only {source.format} has a place for it")
     if wishes.weights_only or wishes.averages:
         kept = _weights(source, kept, origin, wishes, dropped, notes)
     return kept
@@ -314,9 +338,34 @@ def _common_end(one: Key, other: Key) -> int:
 # -- rename and transform --------------------------------------------------------------------------------------------
 
 
-def _renamed(steps: list[_Step], stages: Sequence[Sequence[Rule]], dropped: list[str], notes: list[str]) -> list[_Step]:
-    """Leaves under the names that the rules give them. WriteRefused when names collide or expectations are broken."""
-    if not any(stages):
+def _named_leaves(steps: list[_Step], origin: Key, stages: Sequence[Sequence[Rule]]) -> list[NamedLeaf]:
+    """The leaves under their own names and under those that the user's rules give them; without what those drop."""
+    names = names_of([step.leaf.key for step in steps])
+    moves = plan_moves(names, *stages)
+    moves.refuse_collisions(WriteRefused)
+    by_name = dict(zip(names, steps))
+    found = []
+    for move in (*moves.moves, *moves.drops):
+        leaf = by_name[move.source].leaf
+        if move.transforms:
+            raise WriteRefused(f"{move.source} cannot go through {describe(move.transforms)} and a layout as well")
+        key = renamed_key(move.target, leaf.key) if move.target not in ("", move.source) else leaf.key
+        found.append(NamedLeaf((*origin, *leaf.key), move.source, move.target, key, leaf.node))
+    return found
+
+
+def _renamed(
+    steps: list[_Step],
+    stages: Sequence[Sequence[Rule]],
+    recipes: Sequence[Recipe],
+    dropped: list[str],
+    notes: list[str],
+) -> list[_Step]:
+    """Leaves under the names that the rules give them, and those that recipes make, each after what it is made of.
+
+    WriteRefused when names collide or expectations are broken.
+    """
+    if not any(stages) and not recipes:
         return steps
     names = names_of([step.leaf.key for step in steps])
     moves = plan_moves(names, *stages)
@@ -324,41 +373,57 @@ def _renamed(steps: list[_Step], stages: Sequence[Sequence[Rule]], dropped: list
     infos = {
         name: (step.leaf.node.info.dtype.name, step.leaf.node.info.shape)
         for name, step in zip(names, steps)
-        if step.is_tensor
+        if isinstance(step.leaf.node, Tensor)
     }
     broken = moves.broken_expectations(infos)
     if broken:
-        raise WriteRefused(f"the rules expect something else: {_listed(broken, '; ')}")
+        raise WriteRefused(f"the rules expect something else: {listed(broken, '; ')}")
     notes += [f"no name is matched by the rule {rule}" for rule in moves.unused]
     by_name = dict(zip(names, steps))
     dropped += [by_name[move.source].name for move in moves.drops]
+    cooked, fillings = _cooked(recipes, by_name)
+    consumed = {each.source for recipe in recipes for each in recipe.ingredients}
     renamed = []
+    places = {name: place for place, name in enumerate(names)}
     for move in moves.moves:
         step = by_name[move.source]
-        if move.target != move.source:
-            key = _new_key(move.target, step.leaf.key)
-            step = replace(step, leaf=replace(step.leaf, key=key))
-        renamed.append(replace(step, transforms=tuple(move.transforms)) if move.transforms else step)
-    return renamed
+        if move.rules or move.source not in consumed:
+            if move.target != move.source:
+                step = replace(step, leaf=replace(step.leaf, key=renamed_key(move.target, step.leaf.key)))
+            why = next((rule.why for rule in reversed(move.rules) if rule.why), "")
+            step = replace(step, transforms=tuple(move.transforms), why=why)
+            renamed.append((places[move.source], step))
+    renamed += [(places[source], step) for source, step in cooked]
+    renamed.sort(key=lambda item: item[0])
+    return [*(step for _, step in renamed), *fillings]
 
 
-def _new_key(name: str, key: Key) -> Key:
-    """The key that a new name stands for: one part where the old key had one, else parts between slashes.
-
-    Parts at either end that the renaming left alone stay what they were, numbers among them.
-    """
-    if len(key) <= 1:
-        return (name,)
-    parts: list[str | int] = list(name.split("/"))
-    for front in range(min(len(parts), len(key))):
-        if parts[front] != str(key[front]):
-            break
-        parts[front] = key[front]
-    for back in range(1, min(len(parts), len(key)) + 1):
-        if str(parts[-back]) != str(key[-back]):
-            break
-        parts[-back] = key[-back]
-    return tuple(parts)
+def _cooked(recipes: Sequence[Recipe], by_name: Mapping[str, _Step]) -> tuple[list[tuple[str, _Step]], list[_Step]]:
+    """What recipes make of tensors, with the name of the first of them, and what they make of nothing."""
+    tensors = {name: step.leaf.node for name, step in by_name.items() if isinstance(step.leaf.node, Tensor)}
+    nested = any(len(step.leaf.key) > 1 for step in by_name.values())
+    found, fillings = [], []
+    for recipe in recipes:
+        if recipe.filling is not None:
+            key: Key = tuple(recipe.target.split("/")) if nested else (recipe.target,)
+            fillings.append(_Step(Leaf(key, key, made(recipe, tensors)), "", recipe=recipe, why=recipe.why))
+            continue
+        sources = tuple(each.source for each in recipe.ingredients)
+        missing = [name for name in sources if name not in tensors]
+        if missing:
+            raise WriteRefused(f"{recipe.target} is to be made of {listed(missing)}, which no tensor is called")
+        for name in sources:
+            if isinstance(tensors[name], (AbsentTensor, CompositeTensor, StringTensor)):
+                raise WriteRefused(f"{name} is no dense tensor and cannot go into {recipe.target}")
+        first = by_name[sources[0]]
+        tensor = made(recipe, tensors)
+        if tensor.alias != (recipe.alias or None):
+            tensor = copy(tensor)
+            tensor.alias = recipe.alias or None
+        leaf = Leaf(renamed_key(recipe.target, first.leaf.key), first.leaf.origin, tensor)
+        names = tuple(by_name[name].name for name in sources)
+        found.append((sources[0], _Step(leaf, names[0], recipe=recipe, sources=names, why=recipe.why)))
+    return found, fillings
 
 
 def _transformed(steps: list[_Step], dtype: DType | None) -> list[_Step]:
@@ -431,7 +496,7 @@ def refuse_losses(conversion: Conversion, target: Target) -> None:
     """WriteRefused when the plan loses something."""
     if conversion.losses:
         raise WriteRefused(
-            f"{target.title} cannot hold {_listed([str(loss) for loss in conversion.losses], '; ')}",
+            f"{target.title} cannot hold {listed([str(loss) for loss in conversion.losses], '; ')}",
             where=conversion.source.location.shown,
             hint="--allow-loss leaves these out; --match, --exclude, --root and --weights-only select",
         )
@@ -488,15 +553,15 @@ def _sharing_notes(steps: list[_Step], target: Target) -> list[str]:
         tensor = step.leaf.node
         while isinstance(tensor, (CastTensor, DerivedTensor)):
             tensor = tensor.base
-        if isinstance(tensor, StridedTensor) and tensor.info.nbytes:
+        if isinstance(tensor, StridedTensor) and tensor.info.nbytes and step.recipe is None:
             names[_bytes_of(tensor)].append(step.name)
             compacted += tensor.nbytes < tensor.storage.nbytes
     notes = []
     tied = [found for found in names.values() if len(found) > 1]
     if tied and not target.keeps_sharing:
-        shown = "; ".join(" = ".join(found) for found in tied[:_SHOWN_NAMES])
+        shown = "; ".join(" = ".join(found) for found in tied[:SHOWN_NAMES])
         notes.append(
-            f"sharing not preserved, equal copies are written: {shown}" + (" …" if len(tied) > _SHOWN_NAMES else "")
+            f"sharing not preserved, equal copies are written: {shown}" + (" …" if len(tied) > SHOWN_NAMES else "")
         )
     if compacted:
         many = f"{compacted} tensors are views of larger storages"
@@ -514,11 +579,6 @@ def _family_note(source: str, target: str) -> list[str]:
 
 def _unique(items: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(items))
-
-
-def _listed(items: Sequence[str], separator: str = ", ") -> str:
-    more = len(items) - _SHOWN_NAMES
-    return separator.join(items[:_SHOWN_NAMES]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
 def _refuse_source_as_target(conversion: Conversion) -> None:

@@ -29,7 +29,7 @@ from ckpt_tools.formats import detect, format_named, open_location
 from ckpt_tools.formats._values import flat_name, read_value
 from ckpt_tools.formats.writers import writer_named
 from ckpt_tools.ops.convert import Conversion
-from ckpt_tools.ops.transforming import DerivedTensor
+from ckpt_tools.ops.transforming import DerivedTensor, JoinedTensor
 from ckpt_tools.pickles.nodes import Global
 
 _OVERWRITE = "--overwrite replaces it"
@@ -172,6 +172,8 @@ def _views(tensor: Tensor) -> Iterator[StridedTensor]:
             yield item
         elif isinstance(item, (CastTensor, DerivedTensor)):
             pending.append(item.base)
+        elif isinstance(item, JoinedTensor):
+            pending.extend(item.parts)
         elif isinstance(item, AssembledTensor):
             pending.extend(piece for _, piece in item.pieces)
         elif isinstance(item, CompositeTensor):

@@ -1,0 +1,228 @@
+"""Which neutral tensor of a source is which of a target: by the tree that their names are, and never by likelihood.
+
+Going down both trees, what has one name below one place is one. Lists are matched by their numbers, also where Keras
+counts (``block``, ``block_1``) what others number. What is left below a place is paired where structure leaves a single
+possibility: a layer, or a tensor, whose parts and shapes occur once on either side. Everything else stays unpaired.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ckpt_tools.mapping.kinds import CONVOLUTIONS, Shape
+from ckpt_tools.mapping.spellings import BATCH_COUNTER, Piece
+
+_NUMBERED = re.compile(r"(?P<stem>.*?)_?(?P<number>\d+)")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A neutral tensor of one side: its position there, and its shape in torch's layout where that is known."""
+
+    index: int
+    piece: Piece
+    shape: Shape
+
+    @property
+    def signature(self) -> tuple[str, Shape]:
+        """What tensors that are each other share whatever they are called and however they lie."""
+        return self.piece.last, tuple(sorted(self.shape))
+
+    @property
+    def speaks(self) -> bool:
+        """Whether its name says which part of its layer it is."""
+        return bool(self.piece.layer.part) and not self.piece.by_leaf
+
+
+@dataclass
+class _Node:
+    """A place in the tree: tensors of its own by the last segment of their names, and places below it by theirs."""
+
+    tensors: dict[str, Placed] = field(default_factory=dict)
+    children: dict[str, _Node] = field(default_factory=dict)
+
+    def everything(self) -> list[Placed]:
+        """All tensors here and below."""
+        return [*self.tensors.values(), *(each for child in self.children.values() for each in child.everything())]
+
+    def signature(self) -> object:
+        """Equal for places that could be each other; None where a name does not say what a tensor is."""
+        return _signature(self.everything())
+
+
+def _signature(tensors: Sequence[Placed]) -> object:
+    """What a group of tensors shares with one that could be the same. Counters of batches are torch's alone."""
+    found = [each for each in tensors if each.piece.last != BATCH_COUNTER]
+    return tuple(sorted(each.signature for each in found)) if all(each.speaks for each in found) else None
+
+
+Pairs = dict[int, int]
+Left = tuple[list[Placed], list[Placed]]
+
+
+def pair(ours: Sequence[Placed], theirs: Sequence[Placed], *, by_structure: bool = True) -> Pairs:
+    """Positions in ``ours`` for positions in ``theirs``. Without ``by_structure`` names alone are believed."""
+    pairs: Pairs = {}
+    a, b = _tree(ours), _tree(theirs)
+    _Pairing(pairs, by_structure=by_structure).run(*_same_tops(a, b))
+    return pairs
+
+
+def _tree(tensors: Iterable[Placed]) -> _Node:
+    root = _Node()
+    for each in tensors:
+        node = root
+        for part in (*filter(None, each.piece.prefix.replace("/", ".").split(".")), *each.piece.path):
+            node = node.children.setdefault(part, _Node())
+        node.tensors[each.piece.last] = each
+    return root
+
+
+def _same_tops(a: _Node, b: _Node) -> tuple[_Node, _Node]:
+    """The roots, without names around everything that only one side has (``module.``, the name of a Keras model)."""
+    while a.children.keys().isdisjoint(b.children):
+        if _is_wrapper(a) and not (_is_wrapper(b) and _fits(a, *b.children.values())):
+            (a,) = a.children.values()
+        elif _is_wrapper(b):
+            (b,) = b.children.values()
+        else:
+            break
+    return a, b
+
+
+def _is_wrapper(node: _Node) -> bool:
+    return not node.tensors and len(node.children) == 1
+
+
+def _fits(node: _Node, other: _Node) -> bool:
+    return not node.children.keys().isdisjoint(other.children)
+
+
+class _Pairing:
+    def __init__(self, pairs: Pairs, *, by_structure: bool) -> None:
+        self.pairs = pairs
+        self.by_structure = by_structure
+
+    def run(self, a: _Node, b: _Node) -> Left:
+        """Pair two places that are one; gives back what is left on either side."""
+        for name in a.tensors.keys() & b.tensors.keys():
+            self._take(a.tensors[name], b.tensors[name])
+        left_a = [each for name, each in a.tensors.items() if name not in b.tensors]
+        left_b = [each for name, each in b.tensors.items() if name not in a.tensors]
+        same = [(name, name) for name in a.children if name in b.children]
+        open_a = {name: child for name, child in a.children.items() if name not in b.children}
+        open_b = {name: child for name, child in b.children.items() if name not in a.children}
+        same += _same_lists(open_a, open_b)
+        if self.by_structure:
+            matched_a, matched_b = {one for one, _ in same}, {other for _, other in same}
+            same += _unique(
+                {name: child.signature() for name, child in open_a.items() if name not in matched_a},
+                {name: child.signature() for name, child in open_b.items() if name not in matched_b},
+            )
+        for one, other in same:
+            below_a, below_b = self.run(a.children[one], b.children[other])
+            left_a += below_a
+            left_b += below_b
+        matched_a, matched_b = {one for one, _ in same}, {other for _, other in same}
+        left_a += [each for name, child in a.children.items() if name not in matched_a for each in child.everything()]
+        left_b += [each for name, child in b.children.items() if name not in matched_b for each in child.everything()]
+        if self.by_structure:
+            left_a, left_b = self._layers(left_a, left_b)
+            left_a, left_b = self._tensors(left_a, left_b)
+        return left_a, left_b
+
+    def _take(self, ours: Placed, theirs: Placed) -> None:
+        self.pairs[theirs.index] = ours.index
+
+    def _layers(self, left_a: list[Placed], left_b: list[Placed]) -> Left:
+        """Pair layers whose parts and shapes occur once on either side."""
+        a, b = _by_layer(left_a), _by_layer(left_b)
+        done: set[int] = set()
+        for one, other in _unique(
+            {key: _signature(group) for key, group in a.items()},
+            {key: _signature(group) for key, group in b.items()},
+        ):
+            theirs = {each.piece.last: each for each in b[other]}
+            for each in a[one]:
+                if each.piece.last in theirs:
+                    self._take(each, theirs[each.piece.last])
+                    done.update((id(each), id(theirs[each.piece.last])))
+        return [each for each in left_a if id(each) not in done], [each for each in left_b if id(each) not in done]
+
+    def _tensors(self, left_a: list[Placed], left_b: list[Placed]) -> Left:
+        """Pair tensors for which there is one possibility on either side."""
+        done: set[int] = set()
+        for each in left_a:
+            fitting = [other for other in left_b if _could_be(each, other)]
+            if len(fitting) == 1 and sum(_could_be(rival, fitting[0]) for rival in left_a) == 1:
+                self._take(each, fitting[0])
+                done.update((id(each), id(fitting[0])))
+        return [each for each in left_a if id(each) not in done], [each for each in left_b if id(each) not in done]
+
+
+def _by_layer(tensors: Sequence[Placed]) -> dict[object, list[Placed]]:
+    found: dict[object, list[Placed]] = defaultdict(list)
+    for each in tensors:
+        found[each.piece.prefix, each.piece.path].append(each)
+    return found
+
+
+Name = TypeVar("Name")
+
+
+def _unique(ours: Mapping[Name, object], theirs: Mapping[Name, object]) -> list[tuple[Name, Name]]:
+    """Names whose signatures occur once on either side."""
+    a, b = _inverted(ours), _inverted(theirs)
+    return [(a[each][0], b[each][0]) for each in a if len(a[each]) == 1 and len(b.get(each, ())) == 1]
+
+
+def _inverted(signatures: Mapping[Name, object]) -> dict[object, list[Name]]:
+    found: dict[object, list[Name]] = defaultdict(list)
+    for name, signature in signatures.items():
+        if signature is not None:
+            found[signature].append(name)
+    return found
+
+
+def _same_lists(ours: Mapping[str, _Node], theirs: Mapping[str, _Node]) -> list[tuple[str, str]]:
+    """Members of lists that have the same numbers and, number by number, the same structure, where no other list of
+    either side has."""
+    a, b = _lists(ours), _lists(theirs)
+    matched = _unique(
+        {stem: _list_signature(members) for stem, members in a.items()},
+        {stem: _list_signature(members) for stem, members in b.items()},
+    )
+    return [(a[one][number][0], b[other][number][0]) for one, other in matched for number in a[one]]
+
+
+def _lists(children: Mapping[str, _Node]) -> dict[str, dict[int, tuple[str, _Node]]]:
+    """Children by stem and number. A name without a number is number 0 of those that count from it, as Keras does."""
+    found: dict[str, dict[int, tuple[str, _Node]]] = defaultdict(dict)
+    for name, child in children.items():
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered is not None:
+            found[numbered["stem"]][int(numbered["number"])] = (name, child)
+    for stem, members in found.items():
+        if stem in children and 0 not in members:
+            members[0] = (stem, children[stem])
+    return {stem: dict(sorted(members.items())) for stem, members in found.items() if len(members) > 1}
+
+
+def _list_signature(members: Mapping[int, tuple[str, _Node]]) -> object:
+    signatures = [child.signature() for _, child in members.values()]
+    return None if None in signatures else (tuple(members), tuple(signatures))
+
+
+def _could_be(ours: Placed, theirs: Placed) -> bool:
+    """Whether nothing known speaks against it that two tensors are each other."""
+    a, b = ours.piece.layer, theirs.piece.layer
+    kinds = {a.kind, b.kind}
+    return (
+        sorted(ours.shape) == sorted(theirs.shape)
+        and (a.part == b.part or not a.part or not b.part)
+        and ("" in kinds or len({kind.removesuffix("_cell") for kind in kinds}) == 1 or kinds <= CONVOLUTIONS)
+    )

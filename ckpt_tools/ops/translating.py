@@ -1,0 +1,430 @@
+"""``--to-layout``: what is known of the weights of a checkpoint, of the target, and the plan that follows from both.
+
+What is known comes, in this order, from the user (``--kind``), from models and specs of either side (``--like``), and from
+the source's own format: Paddle's variable names, Keras' groups. What names and shapes tell is found by the plan itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.keys import SHOWN_NAMES, Globs, Key, listed
+from ckpt_tools.core.purposes import Role
+from ckpt_tools.core.tensors import CompositeTensor, StringTensor, Tensor
+from ckpt_tools.core.tree import Node
+from ckpt_tools.errors import UsageError, WriteRefused
+from ckpt_tools.mapping.keras_groups import spoken_names
+from ckpt_tools.mapping.kinds import (
+    CONVOLUTIONS,
+    KINDS,
+    LayerPart,
+    family_of_names,
+    from_paddle_variable,
+    part_of_leaf,
+    segments,
+)
+from ckpt_tools.mapping.layouts import FAMILIES, FAMILY_BY_FORMAT
+from ckpt_tools.mapping.recipes import Recipe
+from ckpt_tools.mapping.remarks import outside_the_file, weight_norm_axis
+from ckpt_tools.mapping.roles import assign_roles
+from ckpt_tools.mapping.rule_files import RuleFile
+from ckpt_tools.mapping.rules import Rule, literal
+from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
+from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
+from ckpt_tools.ops.comparands import Comparand
+
+TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
+#: Which of a model's names a writer needs, where it is not the one that people know.
+_NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
+
+
+@dataclass(frozen=True)
+class LayoutWishes:
+    """What the user asked for. ``likes`` are models, specs or checkpoints of the target, or of the source for what they
+    know of kinds; ``kinds`` pairs of a glob and a kind; ``source_family`` the framework that the names are of, where
+    neither format nor names tell it.
+    """
+
+    family: str
+    likes: Sequence[Comparand] = ()
+    kinds: Sequence[tuple[str, str]] = ()
+    source_family: str | None = None
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class NamedLeaf:
+    """A leaf of the source: its whole key there, its name below the root, and the name that the user's renaming gives
+    it with the key that this name stands for."""
+
+    key: Key
+    name: str
+    current: str
+    current_key: Key
+    node: Node
+
+
+@dataclass
+class Obstacles:
+    """Why a translation cannot be carried out."""
+
+    ambiguous: list[Ambiguity] = field(default_factory=list)
+    unplaced: list[str] = field(default_factory=list)
+    unfilled: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.ambiguous or self.unplaced or self.unfilled or self.conflicts)
+
+    def refuse(self, where: str) -> None:
+        """WriteRefused, in one sentence, with the option that settles the first of them; nothing when there are none."""
+        if self.conflicts:
+            raise WriteRefused(listed(self.conflicts, "; "), where=where)
+        if self.ambiguous:
+            groups = [f"{listed(each.globs)} ({' or '.join(each.kinds)})" for each in self.ambiguous]
+            hint = " ".join(each.options[0] for each in self.ambiguous[:SHOWN_NAMES])
+            raise WriteRefused(
+                f"nothing tells the kind of layer, and so the layout, of {listed(groups)}",
+                where=where,
+                hint=f"say which it is, {hint} for one; or --like a model that knows",
+            )
+        both = [
+            f"the target has no place for {listed(self.unplaced)}" if self.unplaced else "",
+            f"the source has nothing for {listed(self.unfilled)}" if self.unfilled else "",
+        ]
+        if any(both):
+            raise WriteRefused(
+                ", and ".join(filter(None, both)),
+                where=where,
+                hint="--rename OLD=NEW fits names, --partial goes on without what has no counterpart",
+            )
+
+    def to_json(self) -> dict[str, object]:
+        """Members of ``ckpt.convert/1``."""
+        return {
+            "ambiguous": [
+                {
+                    "names": list(each.names),
+                    "shapes": [list(shape) for shape in each.shapes],
+                    "kinds": list(each.kinds),
+                    "options": each.options,
+                }
+                for each in self.ambiguous
+            ],
+            "unplaced": self.unplaced,
+            "unfilled": self.unfilled,
+            "conflicts": self.conflicts,
+        }
+
+
+@dataclass
+class Translated:
+    """The plan as rules and recipes on names below the root, and what is to be said about it."""
+
+    file: RuleFile
+    notes: list[str]
+    obstacles: Obstacles
+
+
+def parse_kind(option: str) -> tuple[str, str]:
+    """``--kind GLOB=KIND``. UsageError when it is something else."""
+    glob, equals, kind = option.rpartition("=")
+    if not equals or not glob or kind not in KINDS:
+        raise UsageError(f"--kind takes GLOB=KIND with a kind of {', '.join(KINDS)}; got {option!r}")
+    return glob, kind
+
+
+def plan_translation(
+    source: Checkpoint, leaves: Sequence[NamedLeaf], wishes: LayoutWishes, writer: str, *, nests: bool
+) -> Translated:
+    """Plan the way to ``wishes.family`` for a writer that keeps dicts within dicts or does not. UsageError when the
+    source's framework is not known, or a ``--kind`` fits nothing."""
+    weights, others = _weights(source, leaves)
+    family = _source_family(source, weights, wishes)
+    targets = [like for like in wishes.likes if like.family == wishes.family]
+    models = [like for like in wishes.likes if like.family == family and like not in targets]
+    _check_likes(wishes, targets, models)
+    stored = _stored(source, family, weights, models, wishes.kinds)
+    prefix = _common_prefix(stored) if nests and wishes.family != "keras" else ""
+    target = _target(targets[0], writer, prefix) if targets else None
+    attempts = [
+        translate(Side(family, ours), wishes.family, theirs, partial=wishes.partial)
+        for ours in _namings(stored)
+        for theirs in (target.sides if target is not None else [None])
+    ]
+    best = min(attempts, key=_obstacle_count)
+    aliases = target.aliases if target is not None else {}
+    obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
+    if not wishes.partial:
+        obstacles.unplaced, obstacles.unfilled = best.unplaced, best.unfilled
+    return Translated(
+        _composed(best, leaves, weights, aliases, wishes.family), _notes(best, others, family, wishes), obstacles
+    )
+
+
+def _obstacle_count(found: Translation) -> int:
+    return len(found.unplaced) + len(found.unfilled) + len(found.conflicts) + sum(len(a.names) for a in found.ambiguous)
+
+
+# ---- the source
+
+
+def _weights(source: Checkpoint, leaves: Sequence[NamedLeaf]) -> tuple[list[NamedLeaf], dict[str, str]]:
+    """The dense weights and the counters that belong to modules; of the other tensors what they are, by name."""
+    family = FAMILY_BY_FORMAT.get(source.format)
+    roles = assign_roles([entry.key for entry in source.entries], family=family, known=source.purposes)
+    weights, others = [], {}
+    for leaf in leaves:
+        if not isinstance(leaf.node, Tensor):
+            continue
+        role = roles.get(leaf.key, Role.WEIGHT)
+        counts = role is Role.COUNTER and segments(leaf.name)[-1] == BATCH_COUNTER
+        if role is not Role.WEIGHT and not counts:
+            others[leaf.name] = role.value
+        elif not isinstance(leaf.node, (StringTensor, CompositeTensor)):
+            weights.append(leaf)
+    return weights, others
+
+
+def _source_family(source: Checkpoint, weights: Sequence[NamedLeaf], wishes: LayoutWishes) -> str:
+    """Whose names and layouts the source has. Its format says it, unless its names say something else."""
+    if wishes.source_family is not None:
+        return wishes.source_family
+    by_names = family_of_names([leaf.current for leaf in weights]) if weights else None
+    by_format = FAMILY_BY_FORMAT.get(source.format)
+    if by_format is not None and by_names in (None, by_format):
+        return by_format
+    if by_format is None and by_names is not None:
+        return by_names
+    what = (
+        f"a {source.format} file does not tell"
+        if by_format is None
+        else f"its names are {by_names}'s in a {by_format} file"
+    )
+    raise UsageError(
+        f"whose layouts it has is not known: {what}",
+        where=source.location.shown,
+        hint=f"--from-layout {'|'.join(FAMILIES)} says it",
+    )
+
+
+def _stored(
+    source: Checkpoint,
+    family: str,
+    weights: Sequence[NamedLeaf],
+    models: Sequence[Comparand],
+    kinds: Sequence[tuple[str, str]],
+) -> list[Stored]:
+    """The weights with what is known of them."""
+    tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
+    described = _described(family, tensors, Counter(tensor.alias for tensor in source.tensors.values()))
+    told = {
+        name: (row, model.label)
+        for model in models
+        for row in model.rows
+        for name in (row.name, *row.other_names.values())
+    }
+    asked = [(Globs([glob]), glob, kind) for glob, kind in kinds]
+    used: set[str] = set()
+    found = []
+    for leaf, stored in zip(weights, described):
+        prefix = "/".join(map(str, leaf.current_key[:-1])) if family != "keras" else ""
+        stored = replace(stored, prefix=f"{prefix}/" if prefix else "")
+        row, label = told.get(leaf.current, (None, ""))
+        if row is None and stored.spoken:
+            row, label = told.get(stored.spoken, (None, ""))
+        if row is not None and row.layer is not None:
+            stored = replace(stored, known=row.layer, certainty=Certainty.TOLD, why=label)
+        for globs, glob, kind in asked:
+            if globs(leaf.current) or (stored.spoken and globs(stored.spoken)):
+                used.add(glob)
+                part = stored.known.part if stored.known is not None else ""
+                _refuse_kind(kind, stored)
+                stored = replace(
+                    stored, known=LayerPart(kind, part), certainty=Certainty.ASKED, why=f"--kind '{glob}={kind}'"
+                )
+                break
+        found.append(stored)
+    for _, glob, kind in asked:
+        if glob not in used:
+            raise UsageError(f"--kind '{glob}={kind}' fits no tensor", where=source.location.shown)
+    return found
+
+
+def _refuse_kind(kind: str, stored: Stored) -> None:
+    """UsageError for a kind whose weights cannot have that many axes."""
+    rank = len(stored.shape)
+    if rank > 1 and (
+        (kind in CONVOLUTIONS and int(kind[-2]) + 2 != rank) or (kind in ("linear", "embedding") and rank != 2)
+    ):
+        raise UsageError(f"{stored.name} has {rank} axes and is no {kind}", hint="a narrower glob leaves it out")
+
+
+def _described(family: str, tensors: Sequence[tuple[str, Tensor]], aliases: Mapping[str | None, int]) -> list[Stored]:
+    """Tensors with what the format tells of them: Paddle's variable names, TensorFlow's full names, Keras' groups.
+    ``aliases`` says how often each second name occurs in the file: only one that occurs once is a name."""
+    if family == "paddle":
+        return [_paddle(name, tensor) for name, tensor in tensors]
+    if family != "keras":
+        return [Stored(name, tensor.info.shape) for name, tensor in tensors]
+    spoken = spoken_names({name: (tensor.info.shape, tensor.alias) for name, tensor in tensors})
+    found = []
+    for name, tensor in tensors:
+        said = spoken.get(name)
+        if said is not None:
+            certainty = Certainty.TOLD if said.known is not None else Certainty.NONE
+            found.append(
+                Stored(name, tensor.info.shape, said.name, known=said.known, certainty=certainty, why=said.why)
+            )
+        else:
+            alias = tensor.alias if tensor.alias and aliases[tensor.alias] == 1 else ""
+            found.append(Stored(name, tensor.info.shape, alias))
+    return found
+
+
+def _paddle(name: str, tensor: Tensor) -> Stored:
+    said = from_paddle_variable(tensor.alias) if tensor.alias else None
+    if said is None:
+        return Stored(name, tensor.info.shape)
+    known = LayerPart(said.kind, part_of_leaf(segments(name)[-1]) or said.part)
+    return Stored(name, tensor.info.shape, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
+
+
+def _namings(stored: list[Stored]) -> list[list[Stored]]:
+    """The tensors under the names that tell most, and under the paths of Keras' groups where these differ: models that
+    are not made of Keras' own containers have attributes there, as the same model has elsewhere."""
+    grouped = [replace(each, spoken=_by_group(each.name, each.spoken)) if each.spoken else each for each in stored]
+    return [stored, grouped] if grouped != stored else [stored]
+
+
+def _by_group(name: str, spoken: str) -> str:
+    """The path of the group with the last segment of the spoken name."""
+    owner, marked, _ = name.rpartition("/vars/")
+    if not marked:
+        return spoken
+    leaf = spoken.rpartition("/")[2]
+    return f"{owner.removesuffix('/cell')}/{leaf}"
+
+
+def _common_prefix(stored: Sequence[Stored]) -> str:
+    """The dict that all weights lie in."""
+    prefixes = {each.prefix for each in stored}
+    return prefixes.pop() if len(prefixes) == 1 else ""
+
+
+# ---- the target
+
+
+def _check_likes(wishes: LayoutWishes, targets: Sequence[Comparand], models: Sequence[Comparand]) -> None:
+    for like in wishes.likes:
+        if like not in targets and like not in models:
+            whose = f"has {like.family}'s names" if like.family else "does not tell which framework's names it has"
+            raise UsageError(f"--like {like.label} {whose}, {wishes.family}'s are needed")
+    if len(targets) > 1:
+        raise UsageError(f"{len(targets)} targets are given by --like, one is needed")
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The target's weights under the names they will have in the file, in each way they can be understood; the second
+    names of the file by these; and what same tensors have several names."""
+
+    sides: Sequence[Side]
+    aliases: Mapping[str, str]
+
+
+def _target(like: Comparand, writer: str, prefix: str) -> _Target:
+    rows = [row for row in like.rows if row.role is Role.WEIGHT or segments(row.name)[-1] == BATCH_COUNTER]
+    family = like.family or ""
+    tensors = [(row.name, row.tensor) for row in rows if row.tensor is not None]
+    counts = Counter(tensor.alias for _, tensor in tensors)
+    stored = {each.name: each for each in _described(family, tensors, counts)}
+    nests = family != "keras" and not any("/" in row.name for row in rows)
+    naming = _NAMES_BY_WRITER.get(writer, "") if family == "keras" and like.is_model else ""
+    found, aliases = [], {}
+    for row in rows:
+        each = stored.get(row.name) or Stored(row.name, row.shape)
+        if row.layer is not None and like.is_model:
+            each = replace(each, known=row.layer, certainty=Certainty.TOLD, why=like.label)
+        alias = row.other_names.get("variable") or row.other_names.get("file")
+        if family == "keras":
+            each = replace(each, name=row.other_names.get(naming, row.name), spoken=each.spoken or row.name)
+            alias = alias or row.name
+        elif nests:
+            each = replace(each, name=prefix + row.name, prefix=prefix)
+        if alias and alias != each.name and family != "torch":
+            aliases[each.name] = alias
+        found.append(each)
+    return _Target([Side(family, naming) for naming in _namings(found)], aliases)
+
+
+# ---- the plan
+
+
+def _composed(
+    found: Translation,
+    leaves: Sequence[NamedLeaf],
+    weights: Sequence[NamedLeaf],
+    aliases: Mapping[str, str],
+    family: str,
+) -> RuleFile:
+    """The plan on the source's own names: rules where one tensor becomes one, recipes for the others. Everything that
+    is not taken along is dropped by a rule of its own."""
+    originals = {leaf.current: leaf.name for leaf in weights}
+    called = {leaf.name for leaf in weights if isinstance(leaf.node, Tensor) and leaf.node.alias}
+    uses = Counter(each.source for recipe in found.recipes for each in recipe.ingredients)
+    rules: dict[str, Rule] = {}
+    recipes: list[Recipe] = []
+    for recipe in found.recipes:
+        ingredients = tuple(replace(each, source=originals[each.source]) for each in recipe.ingredients)
+        alias = aliases.get(recipe.target, "")
+        if recipe.is_rule and uses[recipe.ingredients[0].source] == 1 and not alias:
+            (only,) = ingredients
+            if family == "torch" or only.source not in called:  # else its second name would go along
+                steps = (*only.steps, *recipe.steps)
+                rules[only.source] = Rule(literal(only.source), literal(recipe.target), steps, why=recipe.why)
+                continue
+        recipes.append(replace(recipe, ingredients=ingredients, alias=alias))
+    consumed = {each.source for recipe in recipes for each in recipe.ingredients}
+    stays = family != "keras"  # whose files have no place for values
+    homes = {leaf.key[:length] for leaf in weights for length in range(len(leaf.key))}
+    tensors = {leaf.key[:length] for leaf in leaves if isinstance(leaf.node, Tensor) for length in range(len(leaf.key))}
+    for leaf in leaves:
+        if leaf.name in rules or leaf.name in consumed:
+            continue
+        if isinstance(leaf.node, Tensor) or not stays or not _is_beside_weights(leaf.key, homes, tensors):
+            rules[leaf.name] = Rule(literal(leaf.name), None)
+        elif leaf.current != leaf.name:
+            rules[leaf.name] = Rule(literal(leaf.name), literal(leaf.current))
+    return RuleFile(tuple(rules.values()), tuple(recipes))
+
+
+def _is_beside_weights(key: Key, homes: set[Key], tensors: set[Key]) -> bool:
+    """Whether the nearest dict around a value that has tensors in it has weights: else it belongs to what is left out."""
+    nearest = next((key[:length] for length in reversed(range(len(key))) if key[:length] in tensors), ())
+    return nearest in homes or not nearest
+
+
+def _notes(found: Translation, others: Mapping[str, str], family: str, wishes: LayoutWishes) -> list[str]:
+    notes = []
+    if others:
+        counts = Counter(others.values())
+        notes.append("left out: " + ", ".join(f"{count} × {what}" for what, count in counts.items()))
+    if found.left:
+        notes.append(f"{listed(found.left)} dropped: only {TITLES[family]} counts batches")
+    filled = [recipe.target for recipe in found.recipes if recipe.filling is not None]
+    if filled:
+        notes.append(f"{listed(filled)} created as 0")
+    if wishes.partial and found.unplaced:
+        notes.append(f"left out, the target has no place for it: {listed(found.unplaced)}")
+    if wishes.partial and found.unfilled:
+        notes.append(f"not written, stays as the target initialises it: {listed(found.unfilled)}")
+    if (
+        any(part in name for name in (r.target for r in found.recipes) for part in ("weight_g",))
+        and "linear" in found.kinds
+    ):
+        notes.append(weight_norm_axis(wishes.family))
+    return [*notes, *outside_the_file(found.kinds, family, wishes.family)]
