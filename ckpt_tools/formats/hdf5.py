@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -54,8 +55,18 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         producer=_producer(found),
         nbytes=location.nbytes,
         sources=[source],
+        audit=lambda: _trailing([source]),
         limits=limits,
     )
+
+
+def _trailing(sources: list[Source]) -> Iterator[Issue]:
+    """A finding for each file that goes on behind the end that it announces."""
+    for source in sources:
+        end = _hdf5.announced_nbytes(FileExtent(source, 0, source.nbytes))
+        if end is not None and end < source.nbytes:
+            text = f"{source.nbytes - end} bytes follow the end of the file at byte {end}"
+            yield Issue("integrity-trailing-bytes", Severity.WARNING, source.path.name, text)
 
 
 def _producer(found: _hdf5.Contents) -> str:
@@ -106,6 +117,7 @@ def _read_set(location: Location, index: Path, limits: Limits) -> Checkpoint:
         issues=issues,
         facts={"files": str(len(files))},
         sources=sources,
+        audit=lambda: _trailing(sources),
         limits=limits,
     )
 

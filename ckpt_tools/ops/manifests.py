@@ -62,14 +62,19 @@ def _manifest(row: Any) -> Manifest:
         raise CorruptFile("a manifest entry without tensors and values")
     tensors = {}
     for tensor in row["tensors"]:
+        if not isinstance(tensor, dict):
+            raise CorruptFile("a tensor of the manifest that is no object")
         shape, sha256 = tensor["shape"], tensor.get("sha256")
         if (
             not isinstance(shape, list)
+            or not all(type(n) is int for n in shape)
             or not isinstance(tensor["dtype"], str)
             or not isinstance(sha256, (str, type(None)))
         ):
             raise CorruptFile("a tensor of the manifest without dtype, shape and sha256")
         tensors[_key(tensor["key"])] = Row(str(tensor["name"]), tensor["dtype"], tuple(shape), sha256)
+    if not all(isinstance(value, dict) for value in row["values"]):
+        raise CorruptFile("a value of the manifest that is no object")
     values = {_key(value["key"]): value.get("value") for value in row["values"]}
     return Manifest(str(row["path"]), str(row["format"]), tensors, values)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ckpt_tools.core.checkpoint import Checkpoint, Entry
@@ -194,10 +194,10 @@ def statistics(checkpoint: Checkpoint, last: int | None, where: Path) -> Outcome
     return done(name, path, [Issue("resume-statistics-ahead", Severity.NOTE, path, text, hint)])
 
 
-def unfinished(directory: Path) -> Outcome:
-    """What an interrupted save left in a directory."""
+def unfinished(directory: Path, names: Iterable[str]) -> Outcome:
+    """What an interrupted save left in a directory that holds files and directories of these names."""
     name = "resume-unfinished"
-    found = sorted(p.name for p in directory.iterdir() if _UNFINISHED.fullmatch(p.name))
+    found = sorted(left for left in names if _UNFINISHED.fullmatch(left))
     issues = [
         Issue(
             "resume-unfinished-save",
