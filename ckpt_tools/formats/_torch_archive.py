@@ -143,7 +143,8 @@ class TorchArchive:
         yield from self.members.audit()
         strays = [name for name in self.members.members if not name.startswith(f"{self.root}/")]
         if strays:
-            text = f"{len(strays)} members lie outside the folder {printable(self.root)}; torch refuses such an archive"
+            more = f", and {len(strays) - 1} more" if len(strays) > 1 else ""
+            text = f"it lies outside the folder {printable(self.root)}{more}; torch refuses such an archive"
             yield Issue("integrity-stray-member", Severity.ERROR, printable(strays[0]), text)
         seen: dict[str, str] = {}
         for name in self.members.members:

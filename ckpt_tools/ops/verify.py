@@ -23,6 +23,7 @@ from ckpt_tools.errors import (
     CorruptFile,
     LimitExceeded,
     MissingInput,
+    Placeholder,
     UnknownFormat,
     UnreadableInput,
     UnsafePickle,
@@ -63,6 +64,8 @@ class Subject:
 
     location: Location
     row: Format | CkptError
+    #: it was met in a directory, not named
+    walked: bool = False
 
 
 @dataclass
@@ -144,7 +147,8 @@ def subjects(path: str | os.PathLike[str], format: str | None = None) -> Iterato
             if len(found) == 1 and found[0][0].path == where:
                 yield Subject(*found[0])
                 return
-            yield from (Subject(location, row) for location, row in families.below(where))
+            for location, row in families.below(where, strangers=True):
+                yield Subject(location, row, walked=True)
             return
         yield from (Subject(location, row) for location, row in listing.find(path, format))
     except CkptError as error:
@@ -273,12 +277,15 @@ def verify(subject: Subject, request: Request, progress: Callable[[int], None]) 
     except CorruptFile as error:
         verified.outcomes.append(done("integrity-structure", shown, [_issue("integrity-damaged", shown, error)]))
     except UnreadableInput as error:
-        verified.outcomes.append(done(_READABLE, shown, [_issue("integrity-unreadable", shown, error)]))
+        # a file that is only named like a checkpoint may be there for another purpose
+        stranger = subject.walked and isinstance(error, UnknownFormat) and not isinstance(error, Placeholder)
+        severity = Severity.WARNING if stranger else Severity.ERROR
+        verified.outcomes.append(done(_READABLE, shown, [_issue("integrity-unreadable", shown, error, severity)]))
     return verified
 
 
-def _issue(code: str, shown: str, error: CkptError) -> Issue:
-    return Issue(code, Severity.ERROR, error.where or shown, error.message, error.hint)
+def _issue(code: str, shown: str, error: CkptError, severity: Severity = Severity.ERROR) -> Issue:
+    return Issue(code, severity, error.where or shown, error.message, error.hint)
 
 
 def _checks(checkpoint: Checkpoint, request: Request, progress: Callable[[int], None]) -> Iterable[Outcome]:

@@ -58,7 +58,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "integrity-trailing-bytes": "find out who appended them; frameworks write none",
         "integrity-unindexed-tensor": "make the index and its files again; they come from different saves",
         "integrity-unknown-dtype": "a newer ckpt may know it: pip install -U ckpt-tools",
-        "integrity-unreadable": "ckpt formats lists what can be read",
+        "integrity-unreadable": "fetch it again, or leave it out; ckpt formats lists what can be read",
         "safety-call": _UNTRUSTED,
         "safety-class": _ALLOW,
         "safety-name": _ALLOW,

@@ -141,7 +141,8 @@ _KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
 
 def _names(tensors: list[str]) -> str:
     shown = ", ".join(
-        f"tensor {printable(name)}" if i == 0 else printable(name) for i, name in enumerate(tensors[:_NAMED])
+        f"tensor{'s' if len(tensors) > 1 else ''} {printable(name)}" if i == 0 else printable(name)
+        for i, name in enumerate(tensors[:_NAMED])
     )
     return shown + (f" and {len(tensors) - _NAMED} more" if len(tensors) > _NAMED else "")
 
