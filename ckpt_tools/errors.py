@@ -51,6 +51,10 @@ class UnknownFormat(UnreadableInput):
     """The input is there, and it is not a checkpoint of a known format."""
 
 
+class Placeholder(UnknownFormat):
+    """Something stands where a checkpoint was meant to be: nothing, zeros, a pointer, a web page."""
+
+
 class CorruptFile(UnreadableInput):
     """The format is known, and the bytes break its rules."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ckpt_tools.core.checkpoint import Checkpoint
+    from ckpt_tools.ops.baselines import Finding
     from ckpt_tools.ops.checks import Outcome
     from ckpt_tools.ops.policy import Policy
     from ckpt_tools.ops.verify import Report
@@ -87,7 +88,7 @@ def verify(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> int:
-    from ckpt_tools.ops import manifests
+    from ckpt_tools.ops import baselines, manifests
     from ckpt_tools.ops import verify as verifying
 
     out = Output(as_json=as_json, color=color, quiet=quiet)
@@ -100,10 +101,11 @@ def verify(
         resume=resume,
         format=format,
     )
-    known = verifying.baseline(baseline) if baseline is not None else frozenset()
+    earlier = baselines.load(baseline) if baseline is not None else None
     with out.progress("verifying") as progress:
         result = verifying.run(paths, request, jobs=jobs, progress=progress)
-    result.known = known
+    if earlier is not None:
+        result.known = earlier.known_among(result.findings)
     for kind, target in targets:
         _write_report(result, kind, target)
     if as_json:
@@ -175,33 +177,39 @@ def _print(out: Output, result: Report, *, verbose: bool) -> None:
     """Findings by path, the worst path first; skipped checks of a single path, all checks when asked for."""
     from ckpt_tools.ops.checks import Status
 
-    paths = list(dict.fromkeys(outcome.path for outcome in result.outcomes))
-    for path in sorted(paths, key=lambda path: _worst(result, path)):
-        outcomes = [outcome for outcome in result.outcomes if outcome.path == path]
-        of_path = {issue for outcome in outcomes for issue in outcome.issues}
-        shown = [i for i in result.issues if i in of_path and not (out.quiet and i.severity.value == "note")]
-        if not (shown or verbose or len(paths) == 1):
+    by_path: dict[str, list[Outcome]] = {}
+    for outcome in result.outcomes:
+        by_path.setdefault(outcome.path, []).append(outcome)
+    found: dict[str, list[Finding]] = {}
+    for finding in result.findings:
+        found.setdefault(finding.path, []).append(finding)
+    for path in sorted(by_path, key=lambda path: (_SEVERITIES.index(_worst(found.get(path, []))), path)):
+        shown = [f for f in found.get(path, []) if not (out.quiet and f.issue.severity.value == "note")]
+        if not (shown or verbose or len(by_path) == 1):
             continue
         out.line((path, "bold"))
-        for issue in shown:
+        for finding in shown:
+            issue = finding.issue
             text = issue.message if issue.where == path else f"{issue.where}: {issue.message}"
-            known = "  (known)" if result.is_known(issue) else ""
+            known = "  (known)" if finding in result.known else ""
             severity = issue.severity.value
             out.line(("  ", ""), (f"{severity:<8}", _STYLES[severity]), (f"{issue.code}  {text}", ""), (known, "dim"))
             if issue.hint:
                 out.line((f"          {issue.hint}", "dim"))
-        for outcome in outcomes:
-            if outcome.status is Status.SKIPPED and (verbose or (len(paths) == 1 and not out.quiet)):
+        for outcome in by_path[path]:
+            if outcome.status is Status.SKIPPED and (verbose or (len(by_path) == 1 and not out.quiet)):
                 out.line((f"  skipped {outcome.check}: {outcome.why}", "dim"))
             elif outcome.status is Status.PASSED and verbose:
                 out.line((f"  passed  {outcome.check}", "green"))
     out.line((_verdict(result), "bold green" if result.verdict == "sound" else "bold red"))
 
 
-def _worst(result: Report, path: str) -> tuple[int, str]:
-    order = ["error", "warning", "note"]
-    severities = [i.severity.value for o in result.outcomes if o.path == path for i in o.issues]
-    return min((order.index(s) for s in severities), default=len(order)), path
+_SEVERITIES = ["error", "warning", "note", None]
+
+
+def _worst(findings: list[Finding]) -> str | None:
+    """The severity of the first, the worst; None when there are none."""
+    return findings[0].issue.severity.value if findings else None
 
 
 def _verdict(result: Report) -> str:
@@ -209,7 +217,7 @@ def _verdict(result: Report) -> str:
     from ckpt_tools.ops.checks import Status
 
     counts = {status: sum(o.status is status for o in result.outcomes) for status in Status}
-    found = {severity: sum(i.severity is severity for i in result.issues) for severity in Severity}
+    found = {severity: sum(f.issue.severity is severity for f in result.findings) for severity in Severity}
     newest = f"; newest good: {result.newest_good}" if result.newest_good else ""
     told = [count_text(found[s], s.value) for s in reversed(Severity) if found[s]]
     return (

@@ -59,6 +59,10 @@ class Checkpoint:
     sources: Sequence[Source] = ()
     #: every run of bytes that the file has a place for a checksum of; those of tensors' storages need not be among them
     seals: Callable[[], Iterable[Seal]] = tuple
+    #: what is odd about the layout of its files and only a look at all of them tells; not done for a listing
+    audit: Callable[[], Iterable[Issue]] = tuple
+    #: of a set of files, each as the checkpoint that it is; their seals and pickles are not repeated here
+    parts: Sequence[Checkpoint] = ()
     pickles: Sequence[Pickled] = ()
     limits: Limits = DEFAULT_LIMITS
     purposes: Mapping[Key, Purpose] = field(default_factory=dict)

@@ -94,6 +94,10 @@ class Tensor:
         """
         raise NotImplementedError
 
+    def constituents(self) -> Iterator[Tensor]:
+        """The tensors that have the bytes: those that this one is made of, or itself."""
+        yield self
+
     @property
     def nbytes(self) -> int:
         """Bytes of the values as :meth:`chunks` hands them out."""
@@ -352,6 +356,10 @@ class AssembledTensor(Tensor):
         if twice is not None:
             raise CorruptFile(f"the pieces at {list(twice[0])} and {list(twice[1])} overlap")
 
+    def constituents(self) -> Iterator[Tensor]:
+        for _, piece in self.pieces:
+            yield from piece.constituents()
+
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         shape = self.info.shape
         in_rows = sorted(self.pieces, key=lambda item: item[0])
@@ -396,6 +404,10 @@ class CompositeTensor(Tensor):
         self.details = dict(details or {})
         self.alias = alias
         self.note = note if note is not None else scheme
+
+    def constituents(self) -> Iterator[Tensor]:
+        for part in self.parts.values():
+            yield from part.constituents()
 
     @property
     def nbytes(self) -> int:

@@ -6,7 +6,7 @@ import re
 
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.location import Location
-from ckpt_tools.errors import UnknownFormat
+from ckpt_tools.errors import Placeholder, UnknownFormat
 from ckpt_tools.formats import _wrapped
 
 #: First bytes of files that get weights' names: what they are, and what to do.
@@ -31,14 +31,17 @@ _TEXT_SAMPLE = re.compile(rb"[\t\n\r\f\x20-\x7e\x80-\xff]*")
 
 def explain(location: Location) -> UnknownFormat:
     """An error that says what is there instead of a checkpoint."""
+    if not location.is_directory:
+        standing = _placeholder(location)
+        if standing is not None:
+            what, hint = standing
+            return Placeholder(what, where=location.shown, hint=hint)
     what, hint = _describe(location)
     return UnknownFormat(what, where=location.shown, hint=hint)
 
 
-def _describe(location: Location) -> tuple[str, str | None]:
-    head, suffix = location.head, location.suffix
-    if location.is_directory:
-        return "a directory without a checkpoint in it", None
+def _placeholder(location: Location) -> tuple[str, str | None] | None:
+    head = location.head
     if location.nbytes == 0:
         return "an empty file, not a checkpoint", "the save or the download never wrote it; fetch it again"
     if head.startswith(_LFS):
@@ -47,17 +50,24 @@ def _describe(location: Location) -> tuple[str, str | None]:
         return f"a Git LFS pointer{of}, not the file itself", "git lfs pull"
     if not head.strip(b"\0") and not location.tail.strip(b"\0"):
         return "a file of zero bytes throughout: space was reserved, nothing was written", None
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        return "an HTML page, not a checkpoint", "the download saved a web page; use the file's direct link"
+    if start.startswith((b"<?xml", b"<error")):
+        return "an XML document, not a checkpoint", None
+    return None
+
+
+def _describe(location: Location) -> tuple[str, str | None]:
+    head, suffix = location.head, location.suffix
+    if location.is_directory:
+        return "a directory without a checkpoint in it", None
     for magic, what, then in _MAGICS:
         if head.startswith(magic):
             return f"{what}, not a checkpoint", then
     wrapped = _wrapped.describe(location)
     if wrapped is not None:
         return wrapped
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
-        return "an HTML page, not a checkpoint", "the download saved a web page; use the file's direct link"
-    if start.startswith((b"<?xml", b"<error")):
-        return "an XML document, not a checkpoint", None
     if _TEXT_SAMPLE.fullmatch(head) and _is_text(head):
         return _describe_text(head.decode("utf-8", "replace"), suffix)
     shown = head[:8].hex(" ")

@@ -220,6 +220,21 @@ def _check_superblock(extent: Extent) -> None:
         return
 
 
+#: For each version of the superblock: where it has the end of the file, and where the size of such addresses.
+_END_AT = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}
+_SUPERBLOCK = 52
+_ADDRESS = 8
+
+
+def announced_nbytes(extent: Extent) -> int | None:
+    """How long the file is by its superblock (Format II.A); None when that does not stand at its very beginning."""
+    block = extent.read(0, min(_SUPERBLOCK, extent.nbytes))
+    if not block.startswith(SIGNATURE) or len(block) < _SUPERBLOCK or block[8] not in _END_AT:
+        return None
+    at, size_at = _END_AT[block[8]]
+    return int.from_bytes(block[at : at + _ADDRESS], "little") if block[size_at] == _ADDRESS else None
+
+
 #: A weight's path below the group at hand, and the name that Keras knows it by (None: a layer).
 _Wanted = tuple[tuple[str, ...], "str | None"]
 

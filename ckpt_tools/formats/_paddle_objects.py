@@ -165,7 +165,7 @@ class Loaded:
                 container[key] = tensor_of(node, name if isinstance(name, str) else None)
             elif key not in container:
                 what = f"the table of names lists {printable(str(key))}, which is not there"
-                self.issues.append(Issue("paddle-name-table", Severity.WARNING, NAME_TABLE, what))
+                self.issues.append(Issue("integrity-name-table", Severity.WARNING, NAME_TABLE, what))
 
 
 def _table(container: Dict, name: str) -> Dict | None:

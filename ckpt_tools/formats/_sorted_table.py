@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ckpt_tools.core.checksum import crc32c, unmask
+from ckpt_tools.core.checksum import Checksum, Seal, crc32c, unmask
 from ckpt_tools.core.extents import Extent, FileExtent, MemoryExtent
+from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.limits import DEFAULT_LIMITS, KIB, MIB
+from ckpt_tools.core.runs import Run
 from ckpt_tools.core.source import Source
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
+from ckpt_tools.formats import _layout
 from ckpt_tools.formats._protobuf import varint
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -93,9 +96,27 @@ class Table:
         footer = source.peek(source.nbytes - _FOOTER_NBYTES, _FOOTER_NBYTES)
         if len(footer) < _FOOTER_NBYTES or not footer.endswith(MAGIC):
             raise TruncatedFile("the index is truncated: table footer/magic missing", hint=_COPY_AGAIN)
-        _, at = self._handle(footer, 0)  # the metaindex, which is empty
+        metaindex, at = self._handle(footer, 0)  # which is empty
         index, _ = self._handle(footer, at)
         self._blocks = [self._handle(body.read(at, nbytes), 0)[0] for _, body, at, nbytes in self._walk([index])]
+        self._closing = (metaindex, index)
+
+    def seals(self) -> Iterator[Seal]:
+        """Every block with the checksum behind it; the type byte between the two counts."""
+        for handle in [*self._blocks, *self._closing]:
+            place = f"the block at {handle.offset} in {self.source.path.name}"
+            stored = int.from_bytes(self.source.read(handle.offset + handle.nbytes + 1, 4), "little")
+            extent = FileExtent(self.source, handle.offset, handle.nbytes + 1)
+            yield Seal(place, extent, Checksum("crc32c", unmask(stored), place))
+
+    def audit(self) -> Iterator[Issue]:
+        """What is odd about how the blocks lie in the file."""
+        blocks = [
+            Run(offset, offset + nbytes + _TRAILER_NBYTES, f"the block at {offset}")
+            for offset, nbytes in [*self._blocks, *self._closing]
+        ]
+        footer = Run(self.source.nbytes - _FOOTER_NBYTES, self.source.nbytes, "the footer")
+        yield from _layout.issues([*blocks, footer], self.source.nbytes, self.source.path.name)
 
     def _handle(self, data: bytes, at: int) -> tuple[Handle, int]:
         offset, at = varint(data, at)

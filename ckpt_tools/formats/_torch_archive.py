@@ -9,14 +9,14 @@ storages whose size is not what the pickle says, pickles that unpack to far more
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from ckpt_tools.core.checksum import Checksum, Seal
 from ckpt_tools.core.extents import Extent, InflatedExtent, MemoryExtent, PathExtent
-from ckpt_tools.core.issues import Issue
+from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import DEFAULT_LIMITS, MIB, Limits
 from ckpt_tools.core.location import Location
@@ -47,6 +47,8 @@ class Members(Protocol):
     def issues(self) -> list[Issue]: ...
 
     def seals(self) -> Iterable[Seal]: ...
+
+    def audit(self) -> Iterable[Issue]: ...
 
     @property
     def nbytes(self) -> int: ...
@@ -91,6 +93,10 @@ class Folder:
         """None: nothing vouches for the files of a directory."""
         return ()
 
+    def audit(self) -> tuple[()]:
+        """Nothing: files do not lie in one another."""
+        return ()
+
     @property
     def sources(self) -> list[Source]:
         """None stay open."""
@@ -131,6 +137,21 @@ class TorchArchive:
         if byteorder not in ("little", "big"):
             raise CorruptFile(f"the byteorder member says {printable(byteorder[:20])}, not little or big")
         return byteorder
+
+    def audit(self) -> Iterator[Issue]:
+        """What is odd about the layout of the archive, for torch's reader too."""
+        yield from self.members.audit()
+        strays = [name for name in self.members.members if not name.startswith(f"{self.root}/")]
+        if strays:
+            more = f", and {len(strays) - 1} more" if len(strays) > 1 else ""
+            text = f"it lies outside the folder {printable(self.root)}{more}; torch refuses such an archive"
+            yield Issue("integrity-stray-member", Severity.ERROR, printable(strays[0]), text)
+        seen: dict[str, str] = {}
+        for name in self.members.members:
+            first = seen.setdefault(name.lower(), name)
+            if first != name:
+                text = f"{printable(first)} and {printable(name)} differ in case only: torch takes one for the other"
+                yield Issue("safety-readers-disagree", Severity.ERROR, printable(name), text)
 
     def machine(
         self,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ckpt_tools.core.checksum import Checksum, Seal
 from ckpt_tools.core.extents import Extent, FileExtent, InflatedExtent
 from ckpt_tools.core.issues import Issue, Severity
+from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
@@ -29,9 +30,11 @@ _END = struct.Struct("<4s4H2IH")
 _END64_LOCATOR = struct.Struct("<4sIQI")
 _END64 = struct.Struct("<4sQ2H2I4Q")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
-_LOCAL = struct.Struct("<4s5H3I2H")
+LOCAL = struct.Struct("<4s5H3I2H")
 _LONGEST_COMMENT = 0xFFFF
 _IN_EXTRA = 0xFFFFFFFF
+#: Count, bytes and offset of the directory where the end record leaves them to that of zip64.
+_LEFT_TO_ZIP64 = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
 _ZIP64_EXTRA = 1
 
 
@@ -45,6 +48,20 @@ class Member(NamedTuple):
     packed_nbytes: int
     nbytes: int
     header_offset: int
+
+
+class Directory(NamedTuple):
+    """Where the central directory is, and the end record behind it, from the start of the archive.
+
+    ``records_at`` is the first of the records that close the archive; ``oddities`` are what they say and readers differ on.
+    """
+
+    members: int
+    start: int
+    nbytes: int
+    records_at: int
+    end: int
+    oddities: tuple[str, ...]
 
 
 class MemberExtent(FileExtent):
@@ -63,10 +80,10 @@ class MemberExtent(FileExtent):
     def data_offset(self) -> int:
         """The file offset of the first byte."""
         if self.offset < 0:
-            header = _LOCAL.unpack(self.source.read(self._header_offset, _LOCAL.size))
+            header = LOCAL.unpack(self.source.read(self._header_offset, LOCAL.size))
             if header[0] != MAGIC:
                 raise CorruptFile(f"member {self._name} has no local header at byte {self._header_offset}")
-            self.offset = self._header_offset + _LOCAL.size + header[9] + header[10]
+            self.offset = self._header_offset + LOCAL.size + header[9] + header[10]
             if self.offset + self.nbytes > self.source.nbytes:
                 raise TruncatedFile(f"member {self._name} reaches beyond the end of the file")
         return self.offset
@@ -82,16 +99,19 @@ class MemberExtent(FileExtent):
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip archive's directory. Of members with one name the first counts, as for torch's reader.
+    """A zip archive's directory. Of members with one name the first counts; readers disagree on that.
 
-    ``run`` is where the archive lies: a whole file, or a part of one.
+    ``run`` is where the archive lies: a whole file, or a part of one. ``directory`` is where its directory lies, and
+    ``directory_rest`` how many bytes of that no member describes.
     """
 
     run: FileExtent
     members: dict[str, Member]
     order: tuple[str, ...]
-    duplicates: tuple[str, ...]
+    duplicates: tuple[Member, ...]
     trailing_nbytes: int
+    directory: Directory
+    directory_rest: int
 
     @property
     def source(self) -> Source:
@@ -135,6 +155,12 @@ class Archive:
         member = self.members[name]
         return Checksum("crc32", member.crc, f"member {name}") if member.crc else None
 
+    def audit(self) -> Iterator[Issue]:
+        """What only a look at every member's header tells."""
+        from ckpt_tools.formats import _zip_audit  # nothing that lists an archive needs
+
+        yield from _zip_audit.audit(self)
+
     def seals(self) -> Iterator[Seal]:
         """All members, each with its checksum."""
         for name in self.order:
@@ -153,10 +179,11 @@ class Archive:
             Issue(
                 "integrity-duplicate-member",
                 Severity.ERROR,
-                name,
-                f"the archive holds two members named {name}; readers disagree on which one counts, the first is shown",
+                printable(member.name),
+                f"the archive holds two members named {printable(member.name)};"
+                " readers disagree on which one counts, the first is shown",
             )
-            for name in self.duplicates
+            for member in self.duplicates
         ]
         if self.trailing_nbytes:
             found.append(
@@ -177,8 +204,8 @@ def archive_of(location: Location) -> Archive:
 
 def first_member_of(location: Location) -> str:
     """The name in the first local header, all that a zip archive without its directory tells; empty when none is."""
-    length = int.from_bytes(location.head[_LOCAL.size - 4 : _LOCAL.size - 2], "little")
-    return location.head[_LOCAL.size : _LOCAL.size + length].decode("utf-8", "replace")
+    length = int.from_bytes(location.head[LOCAL.size - 4 : LOCAL.size - 2], "little")
+    return location.head[LOCAL.size : LOCAL.size + length].decode("utf-8", "replace")
 
 
 def _open(location: Location) -> Archive:
@@ -192,7 +219,8 @@ def _open(location: Location) -> Archive:
 
 def archive_in(run: FileExtent) -> Archive:
     """The archive that fills ``run``. CorruptFile or TruncatedFile when it is none or damaged."""
-    count, start, nbytes, end = _find_directory(run)
+    directory = _find_directory(run)
+    count, start, nbytes = directory.members, directory.start, directory.nbytes
     if count > DEFAULT_LIMITS.members:
         raise LimitExceeded(f"an archive of {count} members")
     if start + nbytes > run.nbytes or count * _CENTRAL.size > nbytes:
@@ -200,7 +228,7 @@ def archive_in(run: FileExtent) -> Archive:
     data = run.read(start, nbytes)
     members: dict[str, Member] = {}
     order: list[str] = []
-    duplicates: list[str] = []
+    duplicates: list[Member] = []
     at = 0
     unpack, fixed = _CENTRAL.unpack_from, _CENTRAL.size
     for _ in range(count):
@@ -227,19 +255,26 @@ def archive_in(run: FileExtent) -> Archive:
             raise CorruptFile(f"the zip directory is damaged at byte {start + at}")
         at += fixed
         raw = data[at : at + name_length]
-        name = raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437", "surrogateescape")
+        name = decoded(raw, flags)
         at += name_length
         if packed == _IN_EXTRA or size == _IN_EXTRA or offset == _IN_EXTRA:
             size, packed, offset = _zip64(data[at : at + extra_length], size, packed, offset)
         at += extra_length + comment_length
-        if offset + _LOCAL.size + packed > start:
+        if offset + LOCAL.size + packed > start:
             raise TruncatedFile(f"member {name} needs {packed} bytes at {offset}, the zip directory begins at {start}")
+        member = Member(name, method, flags, crc, packed, size, offset)
         if name in members:
-            duplicates.append(name)
+            duplicates.append(member)
             continue
-        members[name] = Member(name, method, flags, crc, packed, size, offset)
+        members[name] = member
         order.append(name)
-    return Archive(run, members, tuple(order), tuple(duplicates), run.nbytes - end)
+    trailing = run.nbytes - directory.end
+    return Archive(run, members, tuple(order), tuple(duplicates), trailing, directory, nbytes - at)
+
+
+def decoded(raw: bytes, flags: int) -> str:
+    """The name of a member as text; ``flags`` say whether it is UTF-8."""
+    return raw.decode("utf-8" if flags & _UTF8 or raw.isascii() else "cp437", "surrogateescape")
 
 
 def _zip64(extra: bytes, size: int, packed: int, offset: int) -> tuple[int, int, int]:
@@ -257,8 +292,7 @@ def _zip64(extra: bytes, size: int, packed: int, offset: int) -> tuple[int, int,
     raise CorruptFile("a zip member leaves its size to a zip64 block that is not there")
 
 
-def _find_directory(run: FileExtent) -> tuple[int, int, int, int]:
-    """Where the central directory is: (members, offset, bytes, offset behind the end record)."""
+def _find_directory(run: FileExtent) -> Directory:
     tail_start = max(0, run.nbytes - _END.size - _END64_LOCATOR.size)
     tail = run.read(tail_start, run.nbytes - tail_start)
     at = tail.rfind(b"PK\x05\x06")
@@ -272,13 +306,23 @@ def _find_directory(run: FileExtent) -> tuple[int, int, int, int]:
             where=str(run.source.path),
             hint="copy or download it again; if a training wrote it, that save was interrupted",
         )
-    _, _, _, _, count, nbytes, start, comment_length = _END.unpack_from(tail, at)
+    _, disk, directory_disk, on_disk, count, nbytes, start, comment_length = _END.unpack_from(tail, at)
     end = tail_start + at + _END.size + comment_length
-    locator_at = at - _END64_LOCATOR.size
-    if locator_at >= 0 and tail[locator_at : locator_at + 4] == b"PK\x06\x07":
-        _, _, end64_offset, _ = _END64_LOCATOR.unpack_from(tail, locator_at)
-        record = run.read(end64_offset, _END64.size)
+    records_at = tail_start + at
+    oddities = []
+    if disk or directory_disk:
+        oddities.append("the end record counts several disks")
+    if on_disk != count:
+        oddities.append(f"the end record counts {count} members, and {on_disk} of them on this disk")
+    locator_at = records_at - _END64_LOCATOR.size
+    locator = run.read(locator_at, _END64_LOCATOR.size) if locator_at >= 0 else b""
+    if locator.startswith(b"PK\x06\x07"):
+        _, _, records_at, _ = _END64_LOCATOR.unpack(locator)
+        record = run.read(records_at, _END64.size)
         if record[:4] != b"PK\x06\x06":
-            raise CorruptFile(f"the zip64 end record is not at byte {end64_offset}")
+            raise CorruptFile(f"the zip64 end record is not at byte {records_at}")
+        short = (count, nbytes, start)
         _, _, _, _, _, _, _, count, nbytes, start = _END64.unpack(record)
-    return count, start, nbytes, min(end, run.nbytes)
+        if any(n not in (wide, full) for n, wide, full in zip(short, (count, nbytes, start), _LEFT_TO_ZIP64)):
+            oddities.append("the end record and the zip64 end record give different places for the directory")
+    return Directory(count, start, nbytes, records_at, min(end, run.nbytes), tuple(oddities))

@@ -59,6 +59,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
             issues=parts.issues,
             facts={"model-state files": str(len(names)), "optimizer-state files": str(len(others))},
             sources=parts.sources,
+            parts=list(parts.opened.values()),
             limits=limits,
         )
     except BaseException:
@@ -70,7 +71,7 @@ def _left_out(names: list[str]) -> Issue:
     shown = ", ".join(printable(name) for name in names[:_NAMED_FILES])
     more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
     return Issue(
-        "deepspeed-optimizer-states",
+        "integrity-left-out",
         Severity.NOTE,
         names[0],
         f"optimizer states lie cut over ranks and are not listed: {shown}{more}",

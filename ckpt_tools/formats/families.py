@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ckpt_tools.core.keys import natural_order
 from ckpt_tools.core.location import SHARD, Location, at
-from ckpt_tools.errors import CkptError, MissingInput, UnreadableInput, UsageError, damage
+from ckpt_tools.errors import CkptError, MissingInput, Placeholder, UnreadableInput, UsageError, damage
 from ckpt_tools.formats import detect, recognise
 from ckpt_tools.formats.table import FORMATS, Format
 
@@ -23,6 +23,8 @@ _COMPANIONS = re.compile(
 )
 #: What the files of checkpoints are called, in any format.
 SUFFIXES = {suffix for row in FORMATS for suffix in row.suffixes}
+#: Those of them that files of any kind have.
+_ANYTHING = {".bz2", ".gz", ".index", ".json", ".lzma", ".p", ".tar", ".ts", ".xz", ".z"}
 #: Directories deeper than that below the one that is asked about are not looked into.
 _DEEPEST = 12
 #: Checkpoints named in one sentence.
@@ -59,11 +61,11 @@ def only(location: Location) -> tuple[Location, Format]:
     return member, row
 
 
-def members(directory: Path) -> Iterator[Member]:
+def members(directory: Path, *, strangers: bool = False) -> Iterator[Member]:
     """The checkpoints directly inside ``directory``, by name; what is damaged or cannot be opened comes with its error.
 
-    Files that are no checkpoint, and shards whose index is listed, are passed over. UnreadableInput when the directory
-    cannot be listed.
+    Files that are no checkpoint, and shards whose index is listed, are passed over. ``strangers``: those that are named
+    like one come with an error that says what they are. UnreadableInput when the directory cannot be listed.
     """
     with damage(str(directory)):
         names = sorted((entry.name for entry in os.scandir(directory)), key=natural_order)
@@ -80,14 +82,26 @@ def members(directory: Path) -> Iterator[Member]:
                 shown = str(directory / shard["prefix"])
                 raise MissingInput("the data of a TensorFlow checkpoint without its index", where=shown)
             if not _may_hold_data(path):
+                if strangers and _is_named_like_one(path) and path.exists():
+                    raise UnreadableInput("a device, socket or pipe, not a regular file", where=shown)
                 continue
             location = at(path, shown=shown)
             row = recognise(location)
+            if row is None and strangers and not location.is_directory:
+                from ckpt_tools.formats import _foreign
+
+                error = _foreign.explain(location)
+                if _is_named_like_one(path) or (isinstance(error, Placeholder) and path.suffix.lower() in SUFFIXES):
+                    raise error
         except CkptError as error:
             yield Location(path, shown, path.is_dir()), error
             continue
         if row is not None:
             yield location, row
+
+
+def _is_named_like_one(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES - _ANYTHING
 
 
 def _may_hold_data(path: Path) -> bool:
@@ -101,9 +115,10 @@ def _may_hold_data(path: Path) -> bool:
     return False
 
 
-def below(directory: Path, depth: int = _DEEPEST) -> Iterator[Member]:
-    """The checkpoints anywhere below ``directory``; hidden directories and links to directories are not entered."""
-    found = list(members(directory))
+def below(directory: Path, depth: int = _DEEPEST, *, strangers: bool = False) -> Iterator[Member]:
+    """The checkpoints anywhere below ``directory``, and ``strangers`` as :func:`members` has them; hidden directories and
+    links to directories are not entered."""
+    found = list(members(directory, strangers=strangers))
     yield from found
     taken = {location.path for location, _ in found}
     if not depth:
@@ -115,7 +130,7 @@ def below(directory: Path, depth: int = _DEEPEST) -> Iterator[Member]:
         if path in taken:
             continue
         try:
-            yield from below(path, depth - 1)
+            yield from below(path, depth - 1, strangers=strangers)
         except UnreadableInput as error:
             yield Location(path, folder, True), error
 

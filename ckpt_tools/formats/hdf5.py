@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -58,6 +59,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         nbytes=location.nbytes,
         issues=issues,
         sources=[source],
+        audit=lambda: _trailing([source]),
         limits=limits,
     )
 
@@ -76,6 +78,15 @@ def _outlined(root: Dict, where: str) -> tuple[Node, list[Issue]]:
 
     tree, issues = outlined(outline, tensors, value, (), where)
     return (root, issues) if issues else (tree, [])
+
+
+def _trailing(sources: list[Source]) -> Iterator[Issue]:
+    """A finding for each file that goes on behind the end that it announces."""
+    for source in sources:
+        end = _hdf5.announced_nbytes(FileExtent(source, 0, source.nbytes))
+        if end is not None and end < source.nbytes:
+            text = f"{source.nbytes - end} bytes follow the end of the file at byte {end}"
+            yield Issue("integrity-trailing-bytes", Severity.WARNING, source.path.name, text)
 
 
 def _producer(found: _hdf5.Contents) -> str:
@@ -126,6 +137,7 @@ def _read_set(location: Location, index: Path, limits: Limits) -> Checkpoint:
         issues=issues,
         facts={"files": str(len(files))},
         sources=sources,
+        audit=lambda: _trailing(sources),
         limits=limits,
     )
 

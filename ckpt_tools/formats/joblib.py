@@ -85,11 +85,19 @@ def read(location: Location, limits: Limits) -> Checkpoint:
             *arrays.issues,
             *findings.foreign(machine, location.path.name),
             *streams.issues(location.path.name),
+            *_trailing(source.nbytes - machine.position, location),
         ],
         facts={"pickle protocol": str(machine.protocol)},
         sources=[source],
         limits=limits,
     )
+
+
+def _trailing(rest: int, location: Location) -> list[Issue]:
+    if not rest:
+        return []
+    text = f"{rest} bytes follow the end of the pickle"
+    return [Issue("integrity-trailing-bytes", Severity.WARNING, location.path.name, text)]
 
 
 def _spooled(source: Source, packing: Packing, limits: Limits) -> Source:

@@ -63,6 +63,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=issues,
         sources=[archive.source],
         seals=archive.seals,
+        audit=archive.audit,
         limits=limits,
     )
 

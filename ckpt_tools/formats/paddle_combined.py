@@ -101,13 +101,13 @@ def _program(stream_path: Path, issues: list[Issue]) -> Program | None:
         try:
             return program_of(path)
         except CkptError as error:
-            issues.append(Issue("paddle-program-damaged", Severity.ERROR, str(path), error.message))
+            issues.append(Issue("integrity-program-damaged", Severity.ERROR, str(path), error.message))
     wanted = f"{stream_path.stem}.pdmodel or {stream_path.stem}.json"
     if stream_path.name in COMBINED_NAMES:
         wanted = "__model__"
     issues.append(
         Issue(
-            "paddle-names-missing",
+            "integrity-no-names",
             Severity.NOTE,
             str(stream_path),
             f"the file holds no names: they need {wanted} beside it; tensors are numbered in the order of the file",
@@ -129,7 +129,7 @@ def _named(stream: Stream, program: Program, issues: list[Issue]) -> Dict | None
         return Dict(zip(parameters, tensors))
     issues.append(
         Issue(
-            "paddle-program-mismatch",
+            "integrity-program-mismatch",
             Severity.ERROR,
             str(program.path),
             f"{problem}: they do not belong together; tensors are numbered in the order of the file",
@@ -145,7 +145,7 @@ def _add_structured_names(named: Dict, path: Path, issues: list[Issue]) -> int:
             with damage(str(path)):
                 table = Machine(source, constructors=python_objects.CONSTRUCTORS).load()
         except CkptError as error:
-            issues.append(Issue("paddle-structured-names", Severity.WARNING, str(path), error.message))
+            issues.append(Issue("integrity-structured-names", Severity.WARNING, str(path), error.message))
             return source.nbytes
         for name, tensor in named.items():
             entry = table.get(name) if isinstance(table, Dict) else None

@@ -93,7 +93,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
     if len(saves) > 1:
         others = ", ".join(f"{number}.metadata" for number in saves if number != save)
         message = f"the directory holds several saves; {save}.metadata is shown, and there is {others}"
-        issues.append(Issue("paddle-several-saves", Severity.NOTE, location.shown, message))
+        issues.append(Issue("integrity-several-saves", Severity.NOTE, location.shown, message))
     metadata_path = directory / f"{save}.metadata"
     pickled = pickle_of(at(metadata_path), limits)
     issues += findings.foreign(pickled.machine, metadata_path.name, own=_is_own)

@@ -132,7 +132,7 @@ def _left_out(directory: Path, strays: list[str]) -> Issue:
     more = f" and {len(strays) - _NAMED_STRAYS} more" if len(strays) > _NAMED_STRAYS else ""
     verb = "is no variable and was" if len(strays) == 1 else "are no variables and were"
     return Issue(
-        "paddle-stray-file",
+        "integrity-stray-file",
         Severity.WARNING,
         str(directory),
         f"{named}{more} {verb} left out; paddle.load stops at such files",
@@ -146,14 +146,14 @@ def _program(directory: Path, issues: list[Issue]) -> Program | None:
     try:
         return program_of(path)
     except CkptError as error:
-        issues.append(Issue("paddle-program-damaged", Severity.ERROR, str(path), error.message))
+        issues.append(Issue("integrity-program-damaged", Severity.ERROR, str(path), error.message))
         return None
 
 
 def _missing(program: Program, root: Dict) -> list[Issue]:
     return [
         Issue(
-            "paddle-variable-missing",
+            "integrity-missing-variable",
             Severity.ERROR,
             str(program.path),
             f"the program has a parameter {printable(name)}, for which there is no file",

@@ -58,6 +58,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
             issues=parts.issues + odd,
             facts={"shards": str(len(set(files.values())))},
             sources=parts.sources,
+            parts=list(parts.opened.values()),
             limits=limits,
         )
     except BaseException:

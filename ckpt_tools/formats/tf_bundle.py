@@ -9,6 +9,7 @@ all the same. Refused: an index without a header, or one that asks for a reader 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,11 +21,12 @@ from ckpt_tools.core.keys import Key
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.purposes import Purpose, Role
+from ckpt_tools.core.runs import Run
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, StringTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import Dict, Node, Scalar
 from ckpt_tools.errors import CkptError, CorruptFile, LimitExceeded, TruncatedFile, UnreadableInput
-from ckpt_tools.formats import _tf_places, _variable_names
+from ckpt_tools.formats import _layout, _tf_places, _variable_names
 from ckpt_tools.formats._object_graph import GRAPH_KEY, ObjectGraph
 from ckpt_tools.formats._ordered_code import SLICE_MARK, parse_slice_key, slice_key
 from ckpt_tools.formats._protobuf import fields, message, number, submessage, varint
@@ -103,6 +105,8 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=bundle.issues() + odd,
         facts=facts,
         sources=[table.source, *bundle.shards.sources],
+        seals=table.seals,
+        audit=lambda: (*table.audit(), *bundle.audit()),
         limits=limits,
         purposes=purposes,
     )
@@ -201,7 +205,8 @@ class _Bundle:
         self._byteorder = header.byteorder
         self._slices: dict[bytes, bytes] = {}
         self._shapes: dict[bytes, tuple[int, ...]] = {}
-        self._storages: dict[tuple[int, int, int], Storage] = {}
+        self._storages: dict[tuple[int, int, int, int], Storage] = {}
+        self._runs: dict[int, list[Run]] = {}
 
     def issues(self) -> list[Issue]:
         """What is wrong, once all entries are there."""
@@ -212,6 +217,13 @@ class _Bundle:
                 name = repr(key)
             self.troubles.add("integrity-stray-slice", "the index has slices of variables that are not in it", name)
         return self.troubles.issues()
+
+    def audit(self) -> Iterator[Issue]:
+        """What is odd about how the tensors lie in the data files."""
+        for shard, runs in self._runs.items():
+            data = self.shards.extent(shard)
+            if data is not None:
+                yield from _layout.issues(runs, data.nbytes, self.shards.name(shard))
 
     def add_slice(self, key: bytes, value: bytes) -> None:
         self._slices[key] = value
@@ -248,6 +260,7 @@ class _Bundle:
     def _tensor(self, name: str, entry: _Entry) -> Tensor:
         """The tensor of an entry that has bytes of its own."""
         count = math.prod(entry.shape)
+        self._runs.setdefault(entry.shard, []).append(Run(entry.offset, entry.offset + entry.nbytes, name))
         dtype, known = element_type(entry.dtype, entry.nbytes, count)
         info = TensorInfo(dtype, entry.shape)
         if not known:
@@ -274,7 +287,8 @@ class _Bundle:
         extent = data.part(entry.offset, entry.nbytes)
         checksum = Checksum("crc32c", unmask(entry.crc), f"{name} in {file}")
         if dtype.bit_width:
-            place = (entry.shard, entry.offset, entry.nbytes)  # two entries may share it, for TensorFlow too
+            # two entries may share it, for TensorFlow too; what each says of the bytes is to be checked
+            place = (entry.shard, entry.offset, entry.nbytes, entry.crc)
             storage = self._storages.setdefault(place, Storage(extent, byteorder=self._byteorder, checksum=checksum))
             return StridedTensor(info, storage)
         decode = decode_strings if dtype is STRING else decode_variants

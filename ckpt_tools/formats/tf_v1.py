@@ -90,6 +90,8 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=troubles.issues(),
         facts=facts,
         sources=[table.source for table in tables],
+        seals=lambda: (seal for table in tables for seal in table.seals()),
+        audit=lambda: (issue for table in tables for issue in table.audit()),
         limits=limits,
         purposes=annotate(tensors, purposes),
     )

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.checksum import Seal
 from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import Key, printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
+from ckpt_tools.core.runs import Run
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import CHUNK_NBYTES, AbsentTensor, AssembledTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import Dict, Node, Opaque, walk
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile, UnreadableInput, damage
-from ckpt_tools.formats import _torch_objects
+from ckpt_tools.formats import _layout, _torch_objects
 from ckpt_tools.formats._torch_archive import TorchArchive, root_of
-from ckpt_tools.formats._zip import MAGIC, archive_in
+from ckpt_tools.formats._zip import MAGIC, Archive, archive_in
 from ckpt_tools.pickles import findings
 from ckpt_tools.pickles.machine import Machine
 from ckpt_tools.pickles.nodes import Object
@@ -120,6 +123,8 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         issues=issues,
         facts={"data files": str(len(files.present)), "metadata version": described.version},
         sources=files.sources,
+        seals=lambda: files.seals(described.slices),
+        audit=lambda: files.audit(described.slices),
         limits=limits,
     )
 
@@ -150,12 +155,16 @@ class DescribedTensor(NamedTuple):
     chunks: dict[tuple[int, ...], tuple[int, ...]]
 
 
+#: Slices by the name of their tensor and the first index of the chunk that they hold; None: an item that is no tensor
+Slices = dict[tuple[str, "tuple[int, ...] | None"], Slice]
+
+
 class Description:
     """What the metadata of all ranks say together."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, DescribedTensor | None] = {}  # None: an item that is no tensor
-        self.slices: dict[tuple[str, tuple[int, ...] | None], Slice] = {}
+        self.slices: Slices = {}
         self.version = "unknown"
         self._paths: dict[Any, Any] = {}
 
@@ -280,6 +289,36 @@ class DataFiles:
             message = f"{reason}; what lies there has no bytes"
             self._issues.append(Issue("integrity-missing-shard", Severity.ERROR, file, message))
         return reason
+
+    def seals(self, slices: Slices) -> Iterator[Seal]:
+        """Every member of every archive in the files, open only while it is looked at."""
+        for label, archive in self._archives(slices):
+            for place, extent, checksum in archive.seals():
+                yield Seal(f"{label}, {place}", extent, checksum)
+
+    def audit(self, slices: Slices) -> Iterator[Issue]:
+        """What is odd about the archives, and what of the files belongs to none."""
+        runs: dict[str, list[Run]] = {}
+        for (name, _), where in slices.items():
+            if where.file in self.present:
+                runs.setdefault(where.file, []).append(Run(where.offset, where.offset + where.nbytes, name))
+        for file, of_file in runs.items():
+            yield from _layout.issues(of_file, self.present[file], file)
+        for label, archive in self._archives(slices):
+            for issue in archive.audit():
+                yield replace(issue, where=label, message=f"{issue.where}: {issue.message}")
+
+    def _archives(self, slices: Slices) -> Iterator[tuple[str, Archive]]:
+        """The archive of each slice that has one, with the name of what lies in it."""
+        for (name, _), where in slices.items():
+            if self.lacks(where) is not None:
+                continue
+            with Source(self._directory / where.file) as source:
+                try:
+                    archive = archive_in(FileExtent(source, where.offset, where.nbytes))
+                except CorruptFile:
+                    continue  # who reads the values finds out
+                yield f"{printable(name)} in {where.file}", archive
 
     def chunk(self, info: TensorInfo, where: Slice) -> Tensor:
         """A chunk that is there."""

@@ -60,6 +60,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
             issues=parts.issues,
             facts={"shards": str(len(names))},
             sources=parts.sources,
+            parts=list(parts.opened.values()),
             limits=limits,
         )
     except BaseException:

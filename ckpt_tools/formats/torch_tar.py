@@ -16,6 +16,7 @@ from typing import Any
 
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.extents import FileExtent
+from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.source import Source
@@ -29,6 +30,8 @@ from ckpt_tools.pickles.nodes import Global
 _NAMES = ("storages", "tensors", "pickle")
 #: POSIX.1-1988 ustar: blocks of 512 bytes; name at 0, size at 124 in octal, kind at 156, magic at 257.
 _BLOCK_NBYTES = 512
+#: An archive is filled up with zeros to a multiple of 20 blocks.
+_RECORD_NBYTES = 20 * _BLOCK_NBYTES
 _MAGIC_AT, _MAGIC = 257, b"ustar"
 #: torch wrote four members; writers that add extended headers at most double that.
 _MOST_MEMBERS = 16
@@ -70,7 +73,8 @@ def _read(source: Source, location: Location, limits: Limits) -> Checkpoint:
     _tensors(machines[1], objects)
     machine = _torch_objects.machine(found["pickle"], persistent=lambda pid: _meaning(objects, pid))
     tree = machine.load()
-    issues = [issue for name, one in zip(_NAMES, [*machines, machine]) for issue in findings.foreign(one, name)]
+    issues = list(_trailing(source))
+    issues += [issue for name, one in zip(_NAMES, [*machines, machine]) for issue in findings.foreign(one, name)]
     return Checkpoint(
         "torch-tar",
         location,
@@ -104,6 +108,19 @@ def _members(source: Source) -> Iterator[tuple[str, FileExtent]]:
             name = header[:100].split(b"\0", 1)[0].decode("latin-1")
             yield name.removeprefix("./"), FileExtent(source, position, nbytes)
         position += -(-nbytes // _BLOCK_NBYTES) * _BLOCK_NBYTES
+
+
+def _trailing(source: Source) -> Iterator[Issue]:
+    """A finding when something follows the blocks of zeros that end a tar archive."""
+    at = 0
+    for _, extent in _members(source):
+        at = extent.offset + extent.nbytes
+    at += -at % _BLOCK_NBYTES
+    rest = source.nbytes - at
+    padding = rest <= _RECORD_NBYTES and rest % _BLOCK_NBYTES == 0 and not source.peek(at, rest).strip(b"\0")
+    if rest > 0 and not padding:
+        text = f"{rest} bytes follow the last member, and are not the zeros that end an archive"
+        yield Issue("integrity-trailing-bytes", Severity.WARNING, source.path.name, text)
 
 
 def _count(machine: Machine, what: str) -> int:

@@ -7,11 +7,16 @@ unpacked, are read alike. Refused beside what :mod:`~ckpt_tools.formats._torch_a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.issues import Issue, Severity
+from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.errors import CorruptFile, UnreadableInput
 from ckpt_tools.formats import _torch_archive
+from ckpt_tools.formats._torch_archive import TorchArchive
 from ckpt_tools.formats._zip import first_member_of
 from ckpt_tools.pickles import findings
 
@@ -53,6 +58,15 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         facts=facts,
         sources=archive.members.sources,
         seals=archive.members.seals,
+        audit=lambda: (*archive.audit(), *_unread(archive)),
         pickles=[findings.facts(machine, f"{archive.root}/data.pkl")],
         limits=limits,
     )
+
+
+def _unread(archive: TorchArchive) -> Iterator[Issue]:
+    """A finding for each pickle that is in the archive and no part of what ``torch.load`` reads."""
+    for name in archive.members.members:
+        if name.endswith(".pkl") and name != f"{archive.root}/data.pkl":
+            text = "a pickle that nothing refers to: it was not looked at, and torch.load does not load it"
+            yield Issue("safety-unread-pickle", Severity.WARNING, printable(name), text)

@@ -66,6 +66,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         facts={"zip version": version, "byte order": archive.byteorder},
         sources=archive.members.sources,
         seals=archive.members.seals,
+        audit=archive.audit,
         limits=limits,
     )
 

@@ -452,11 +452,11 @@ def _keras_bias(layer: Layer, path: Path, kind: str, reverse: str) -> Spelling:
     shape = stored.shape
     first, second = f"bias_ih{reverse}", f"bias_hh{reverse}"
     if kind != "gru":
-        pieces = (
+        summed = (
             layer.told("bias", kind, first, why, path=path),
             layer.told("bias", kind, second, why, path=path, inward=(Zeros(),)),
         )
-        return Spelling(stored, pieces, join="sum")
+        return Spelling(stored, summed, join="sum")
     if len(shape) != 2:
         return Spelling(stored, (), refusal="a GRU with reset_after=False computes what no other framework does")
     size = shape[1]

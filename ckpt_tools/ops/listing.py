@@ -197,7 +197,8 @@ class Summary:
 
 
 #: Top-level values that say how far a training is, the most telling first.
-_STEP_NAMES = ("iteration", "iterations", "global_step", "step", "steps", "save_counter", "epoch")
+_STEP_NAMES = ("iteration", "iterations", "global_step", "step", "steps", "save_counter")
+_EPOCH = "epoch"
 #: ``76000`` in ``snapshot_iter_76000``, not a part of ``val_loss=0.25``; at most 18 digits fit 64 bits.
 _WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d{1,18}(?!\d|\.\d)")
 
@@ -257,10 +258,13 @@ def iteration_of(checkpoint: Checkpoint) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
-def iteration_inside(checkpoint: Checkpoint) -> int | None:
-    """The iteration that the file itself records at its top level; None when it records none."""
+def iteration_inside(checkpoint: Checkpoint, *, epochs: bool = True) -> int | None:
+    """The iteration that the file itself records at its top level; None when it records none.
+
+    ``epochs``: a file that counts epochs only gives these.
+    """
     tops = {entry.key[0]: entry.node for entry in checkpoint.entries if len(entry.key) == 1 and not entry.is_tensor}
-    for name in _STEP_NAMES:
+    for name in (*_STEP_NAMES, *((_EPOCH,) if epochs else ())):
         value = tops.get(name)
         value = value.value if isinstance(value, NumpyScalar) else value
         if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:

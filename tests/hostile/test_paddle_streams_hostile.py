@@ -177,7 +177,7 @@ def test_a_program_of_another_file(variables: list[bytes], words: str, stream: P
     stream.with_suffix(".pdmodel").write_bytes(program(*variables))
     with open_checkpoint(stream) as checkpoint:
         assert list(checkpoint.tensors) == ["0", "1"]
-        assert [issue.code for issue in checkpoint.issues] == ["paddle-program-mismatch"]
+        assert [issue.code for issue in checkpoint.issues] == ["integrity-program-mismatch"]
         assert words in checkpoint.issues[0].message
 
 
@@ -224,7 +224,7 @@ def test_pir_programs_without_names(document: dict[str, object], stream: Path) -
 def test_broken_pir_programs(text: str, stream: Path) -> None:
     stream.with_suffix(".json").write_text(text)
     with open_checkpoint(stream) as checkpoint:
-        assert {issue.code for issue in checkpoint.issues} == {"paddle-program-damaged", "paddle-names-missing"}
+        assert {issue.code for issue in checkpoint.issues} == {"integrity-program-damaged", "integrity-no-names"}
 
 
 def test_a_program_alone(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_missing_variables_are_told(tmp_path: Path) -> None:
         with open_checkpoint(named) as checkpoint:
             assert checkpoint.format == "paddle-vars"
             assert list(checkpoint.tensors) == ["a"]
-            assert [issue.code for issue in checkpoint.issues] == ["paddle-variable-missing"]
+            assert [issue.code for issue in checkpoint.issues] == ["integrity-missing-variable"]
 
 
 # -- distributed metadata ------------------------------------------------------------------------------------------------
@@ -374,4 +374,4 @@ def test_the_newest_save_counts(tmp_path: Path) -> None:
     for named, value in ((".", 10), ("2.metadata", 2), ("0_0.distcp", 0)):
         with open_checkpoint(tmp_path / named) as checkpoint:
             assert checkpoint.tensors["w"].tobytes() == np.full(4, value, "f4").tobytes()
-            assert [issue.code for issue in checkpoint.issues] == ["paddle-several-saves"]
+            assert [issue.code for issue in checkpoint.issues] == ["integrity-several-saves"]

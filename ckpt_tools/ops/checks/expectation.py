@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import TypeVar
 
 from ckpt_tools.core.checkpoint import Checkpoint, Entry
 from ckpt_tools.core.issues import Issue, Severity
@@ -15,28 +18,72 @@ from ckpt_tools.ops.listing import digest, value_of
 from ckpt_tools.ops.manifests import Manifest, Row
 
 
-def manifest_for(checkpoint: Checkpoint, manifests: Sequence[Manifest]) -> Manifest | None:
-    """The manifest entry that is about this checkpoint: the only one, or the one with the longest equal end of path."""
-    if len(manifests) == 1:
-        return manifests[0]
-    ours = Path(checkpoint.location.shown).parts
-    best, most, twice = None, 0, False
+def assign(manifests: Sequence[Manifest], paths: Sequence[str]) -> dict[str, Manifest]:
+    """Which entry of a manifest is about which path. One of each belong together whatever they are called; else paths
+    that end alike, each nearest to the other and to no third."""
+    if len(manifests) == len(paths) == 1:
+        return {paths[0]: manifests[0]}
+    by_name: dict[str, list[Manifest]] = {}
     for manifest in manifests:
-        theirs = Path(manifest.path).parts
-        same = 0
-        while same < min(len(ours), len(theirs)) and ours[-1 - same] == theirs[-1 - same]:
-            same += 1
-        if same >= most and same:
-            best, most, twice = manifest, same, same == most and best is not None
-    return None if twice else best
+        by_name.setdefault(PurePath(manifest.path).name, []).append(manifest)
+    nearest: dict[int, list[str]] = {}
+    chosen: dict[str, Manifest] = {}
+    for path in paths:
+        entries = by_name.get(PurePath(path).name, [])
+        best = _nearest(path, entries, lambda entry: entry.path)
+        if len(best) == 1:
+            chosen[path] = best[0]
+            nearest.setdefault(id(best[0]), []).append(path)
+    wanted = {id(entry): _nearest(entry.path, nearest[id(entry)], str) for entry in chosen.values()}
+    return {path: entry for path, entry in chosen.items() if wanted[id(entry)] == [path]}
 
 
-def manifest(
-    checkpoint: Checkpoint, manifests: Sequence[Manifest], progress: Progress
-) -> tuple[Outcome, frozenset[str]]:
-    """Tensor for tensor against the manifest; also the names of those whose bytes it vouches for."""
+_T = TypeVar("_T")
+
+
+def _nearest(path: str, candidates: Sequence[_T], path_of: Callable[[_T], str]) -> list[_T]:
+    """The candidates whose path has the longest end in common with ``path``."""
+    common = [len(_common_end(path, path_of(candidate))) for candidate in candidates]
+    return [candidate for candidate, n in zip(candidates, common) if n == max(common)]
+
+
+def _common_end(one: str, other: str) -> tuple[str, ...]:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(_parts(one)[::-1], _parts(other)[::-1]))
+    return tuple(part for part, _ in pairs)[::-1]
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return PurePath(os.path.normpath(path)).parts
+
+
+def completeness(manifests: Sequence[Manifest], assigned: Mapping[str, Manifest], given: Sequence[str]) -> Outcome:
+    """Whether a manifest was of any use, and whether everything it lists below the ``given`` paths is there still."""
+    name, path = "expect-manifest", given[0]
+    if not assigned:
+        text = "the manifest has no entry, or no single one, of what was verified: nothing was compared with it"
+        return done(name, path, [_issue("no-entry", path, text)])
+    moves = {
+        (_parts(theirs.path)[: -len(end)], _parts(ours)[: -len(end)])
+        for ours, theirs in assigned.items()
+        if (end := _common_end(ours, theirs.path))
+    }
+    issues = []
+    for manifest in manifests:
+        if any(manifest is entry for entry in assigned.values()):
+            continue
+        parts = _parts(manifest.path)
+        places = [PurePath(*new, *parts[len(old) :]) for old, new in moves if parts[: len(old)] == old]
+        if any(
+            _parts(top) == place.parts[: len(_parts(top))] or _parts(top) == () for place in places for top in given
+        ):
+            text = f"{printable(manifest.path)} is in the manifest and not here"
+            issues.append(Issue("expect-missing-checkpoint", Severity.WARNING, path, text))
+    return done(name, path, issues)
+
+
+def manifest(checkpoint: Checkpoint, expected: Manifest | None, progress: Progress) -> tuple[Outcome, frozenset[str]]:
+    """Tensor for tensor against its entry of the manifest; also the names of those whose bytes that vouches for."""
     name, path = "expect-manifest", checkpoint.location.shown
-    expected = manifest_for(checkpoint, manifests)
     if expected is None:
         return skipped(name, path, "the manifest has no entry, or no single one, of this name"), frozenset()
     issues: list[Issue] = []
@@ -59,8 +106,9 @@ def manifest(
             if value != was:
                 text = f"the manifest has {printable(str(was)[:60])}, the checkpoint {printable(str(value)[:60])}"
                 issues.append(Issue("expect-value", Severity.NOTE, entry.name, text))
-    if expected.tensors and all(row.sha256 is None for row in expected.tensors.values()):
-        text = "the manifest was made without --digest: names, shapes and dtypes were compared, values were not"
+    without = sum(row.sha256 is None for row in expected.tensors.values())
+    if without:
+        text = f"the manifest has no digest of {without} of {len(expected.tensors)} tensors: their values were not compared"
         issues.append(Issue("expect-no-digests", Severity.NOTE, path, text))
     return done(name, path, issues), frozenset(sound)
 

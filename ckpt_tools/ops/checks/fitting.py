@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +87,9 @@ def _issues(difference: diff.Difference, path: str, label: str) -> list[Issue]:
 def _hint(path: str, label: str, option: str | None) -> str | None:
     if not option:
         return None
+    where, what = shlex.quote(path), shlex.quote(label)
     return (
-        f"ckpt verify {path} --model {label} {option}"
+        f"ckpt verify {where} --model {what} {option}"
         if option.startswith("--root ")
-        else f"ckpt diff {path} {label} {option}"
+        else f"ckpt diff {where} {what} {option}"
     )

@@ -34,7 +34,8 @@ def check(path: Path) -> list[Outcome]:
         found = list(paths.survey([path], Finder(), Policy()))
     except UnreadableInput:
         return []  # a file that keeps no paths, or none at all: the other checks tell
-    return [_outcome(repair) for repair in found]
+    # directories that cannot be listed are told by whoever looks for checkpoints
+    return [_outcome(repair) for repair in found if repair.kind != "directory"]
 
 
 def _outcome(repair: Repair) -> Outcome:
@@ -93,7 +94,7 @@ def statistics_of(checkpoint: Path) -> tuple[int, Path] | None:
     checkpoint is below ``checkpoints``.
     """
     folders = [checkpoint.parent]
-    parts = checkpoint.absolute().parts
+    parts = checkpoint.parts if "checkpoints" in checkpoint.parts else checkpoint.absolute().parts
     if "checkpoints" in parts:
         at = len(parts) - 1 - parts[::-1].index("checkpoints")
         folders.append(Path(*parts[:at], "statistics", *parts[at + 1 : -1]))

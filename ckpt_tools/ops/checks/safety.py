@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+from collections.abc import Sequence
 
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.issues import Issue, Severity
@@ -19,7 +20,9 @@ _CODES = {
     "pickle-foreign-class": "safety-class",
     "pickle-foreign-name": "safety-name",
 }
-#: Formats that can hold code or objects at all.
+#: Zip archives, and files made of them.
+_ARCHIVES = {"torch-zip", "torchscript", "torch-dcp", "npz", "keras"}
+#: Formats that can hold no code and no objects.
 _WITHOUT_OBJECTS = {"safetensors", "tf-bundle", "tf-v1", "hdf5", "paddle-combined", "paddle-vars", "paddle-binary"}
 
 
@@ -37,6 +40,14 @@ def code(checkpoint: Checkpoint, allowed: tuple[str, ...]) -> Outcome:
         elif issue.code.startswith("safety-"):
             issues.append(issue)
     return done("safety-code", path, issues)
+
+
+def archive(checkpoint: Checkpoint, odd: Sequence[Issue]) -> Outcome:
+    """Whether all readers of an archive understand the same; ``odd`` is what a look at its layout found."""
+    name, path = "safety-archive", checkpoint.location.shown
+    if checkpoint.format not in _ARCHIVES:
+        return skipped(name, path, f"{checkpoint.format} is no archive that readers could disagree on")
+    return done(name, path, [issue for issue in odd if issue.code.startswith("safety-")])
 
 
 def _named_in(issue: Issue) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.dtypes import BY_TORCH
 from ckpt_tools.core.issues import Issue, Severity
@@ -68,7 +70,7 @@ def takes(checkpoint: Checkpoint) -> Outcome:
         return done(name, path)
     text = f"torch.load refuses it under weights_only=True: {'; '.join(dict.fromkeys(reasons))}"
     runs_code = any(issue.code == "pickle-foreign-call" for issue in checkpoint.issues)
-    hint = None if runs_code else f"ckpt convert {path} weights.pth --allow-loss writes a file that loads"
+    hint = None if runs_code else f"ckpt convert {shlex.quote(path)} weights.pth --allow-loss writes a file that loads"
     return done(name, path, [Issue("safety-weights-only", Severity.NOTE, path, text, hint)])
 
 

@@ -11,15 +11,15 @@ _COMMANDS = {Severity.NOTE: "notice", Severity.WARNING: "warning", Severity.ERRO
 def render(report: Report) -> str:
     """The lines; findings of a baseline are left out."""
     lines = []
-    for outcome in report.outcomes:
-        for issue in outcome.issues:
-            if report.is_known(issue):
-                continue
-            text = issue.message if issue.where == outcome.path else f"{issue.where}: {issue.message}"
-            text += f" ({issue.hint})" if issue.hint else ""
-            file = _property(outcome.path)
-            lines.append(f"::{_COMMANDS[issue.severity]} file={file},title={_property(issue.code)}::{_data(text)}")
-    return "".join(line + "\n" for line in dict.fromkeys(lines))
+    for finding in report.findings:
+        path, issue = finding
+        if finding in report.known:
+            continue
+        text = issue.message if issue.where == path else f"{issue.where}: {issue.message}"
+        text += f" ({issue.hint})" if issue.hint else ""
+        command = _COMMANDS[issue.severity]
+        lines.append(f"::{command} file={_property(path)},title={_property(issue.code)}::{_data(text)}\n")
+    return "".join(lines)
 
 
 def _data(text: str) -> str:

@@ -7,6 +7,7 @@ import re
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from ckpt_tools.core.issues import Issue
+from ckpt_tools.ops.baselines import Finding
 from ckpt_tools.ops.checks import Outcome, Status
 from ckpt_tools.ops.verify import Report
 
@@ -32,7 +33,7 @@ def render(report: Report) -> str:
 
 def _case(outcome: Outcome, report: Report) -> TestCase:
     case = TestCase(outcome.check, classname=_text(outcome.path), time=0.0)
-    failing = [issue for issue in outcome.issues if issue in report.failing]
+    failing = [issue for issue in outcome.issues if report.fails(Finding(outcome.path, issue))]
     told = [issue for issue in outcome.issues if issue not in failing]
     if failing:
         failure = Failure(_text(failing[0].message), failing[0].code)
