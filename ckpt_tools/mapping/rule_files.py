@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,7 @@ def _filling(row: dict[str, Any], where: str) -> Filling:
     return Filling(row["dtype"], tuple(shape), row["value"])
 
 
-def _check(row: dict[str, Any], known: dict[str, type], where: str) -> None:
+def _check(row: dict[str, Any], known: Mapping[str, type], where: str) -> None:
     for key, value in row.items():
         if key not in known:
             raise UsageError(f"has {key!r}; there are {', '.join(known)}", where=where)
