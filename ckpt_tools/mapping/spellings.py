@@ -452,11 +452,9 @@ def _keras_bias(layer: Layer, path: Path, kind: str, reverse: str) -> Spelling:
     shape = stored.shape
     first, second = f"bias_ih{reverse}", f"bias_hh{reverse}"
     if kind != "gru":
-        summed = (
-            layer.told("bias", kind, first, why, path=path),
-            layer.told("bias", kind, second, why, path=path, inward=(Zeros(),)),
-        )
-        return Spelling(stored, summed, join="sum")
+        one = layer.told("bias", kind, first, why, path=path)
+        other = layer.told("bias", kind, second, why, path=path, inward=(Zeros(),))
+        return Spelling(stored, (one, other), join="sum")
     if len(shape) != 2:
         return Spelling(stored, (), refusal="a GRU with reset_after=False computes what no other framework does")
     size = shape[1]

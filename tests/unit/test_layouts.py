@@ -31,7 +31,7 @@ EMBEDDING = LayerPart("embedding", "weight")
             "torch",
             LayerPart("depthwise_conv2d", "weight"),
             (3, 3, 2, 1),
-            "permute(2, 3, 0, 1) then reshape(2, 1, 3, 3)",
+            "permute(2, 3, 0, 1)",
             (2, 1, 3, 3),
         ),
         ("keras", "torch", LayerPart("gru", "weight_ih_l0"), (2, 9), "permute(1, 0) then blocks(1, 0, 2)", (9, 2)),
