@@ -147,6 +147,7 @@ class ObjectGraph:
         outside = self._reachable(root, closed=optimizers) - optimizers
         inside = self._reachable(optimizers)
         named = {child: name for node in self.nodes for name, child in node.children if name in _COUNTERS}
+        loose = self._loose(optimizers, trained)
         purposes = {}
         for key, (index, attribute) in self.stored.items():
             if key not in infos:
@@ -156,6 +157,8 @@ class ObjectGraph:
                 purposes[key] = Purpose(Role.OTHER)
             elif index in named and not shape and _is_whole(dtype):
                 purposes[key] = Purpose(Role.COUNTER)
+            elif index in loose:
+                purposes[key] = Purpose(Role.OTHER)
             elif index in known and index not in trained:
                 purposes[key] = known[index]
             elif index in trained or index in outside or index not in inside:
@@ -163,6 +166,17 @@ class ObjectGraph:
             else:
                 purposes[key] = Purpose(Role.OPTIMIZER)
         return purposes
+
+    def _loose(self, optimizers: set[int], trained: set[int]) -> set[int]:
+        """Variables that hang on the root beside a model that is trained: of the run, not of the model."""
+        if not trained or not self.nodes:
+            return set()
+        below = {child: self._reachable({child}, closed=optimizers) for _, child in self.nodes[0].children}
+        models = {child for child, reached in below.items() if child not in optimizers | trained and reached & trained}
+        if not models:
+            return set()
+        of_models = set().union(*(below[child] for child in models))
+        return {child for child, reached in below.items() if reached == {child}} - of_models - trained
 
     def _optimizers(self) -> set[int]:
         found = {index for index, node in enumerate(self.nodes) if node.is_optimizer}
