@@ -267,7 +267,8 @@ def test_round_trips_give_the_tree_back(convert: Any, snapshot: str) -> None:
 def test_dry_run_shows_the_plan(convert: Any, snapshot: str) -> None:
     result = convert(snapshot, "out.pth", "--dry-run", "--root", "model", "--dtype", "bfloat16")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].split("\t") == [
+    # the last column says what decided a translation
+    assert result.stdout.splitlines()[0].split("\t")[:-1] == [
         "model/enc.weight",
         "enc.weight",
         "cast(bfloat16)",
@@ -278,18 +279,8 @@ def test_dry_run_shows_the_plan(convert: Any, snapshot: str) -> None:
     assert "would write out.pth" in result.stderr
     assert not Path("out.pth").exists()
     document = json.loads(convert(snapshot, "out.pth", "-n", "--json").stdout)
-    assert list(document)[:10] == [
-        "schema",
-        "source",
-        "target",
-        "format",
-        "written",
-        "moves",
-        "dropped",
-        "losses",
-        "ambiguous",
-        "notes",
-    ]
+    told = ["schema", "source", "target", "format", "written", "moves", "dropped", "losses", "ambiguous", "notes"]
+    assert [member for member in document if member in told] == told
     assert document["schema"] == "ckpt.convert/1"
     assert (document["format"], document["written"]) == ("torch-zip", False)
 
