@@ -107,8 +107,10 @@ def unpacked(packing: Packing, packed: Extent) -> Iterator[bytes]:
     for data in packed.chunks(0, packed.nbytes, _PACKED_STEP):
         while data or not stream.needs_input:
             if stream.eof:
-                if not packing.repeats or not data.strip(b"\0"):  # tapes and some tools pad with zeros
+                if not data.strip(b"\0"):  # tapes and some tools pad with zeros
                     return
+                if not packing.repeats:
+                    raise CorruptFile(f"something else follows the end of the {packing.name} data")
                 stream = packing.decompressor()
             try:
                 piece = stream.decompress(data, _UNPACKED_STEP)

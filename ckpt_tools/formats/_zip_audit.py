@@ -42,7 +42,7 @@ def audit(archive: Archive) -> Iterator[Issue]:
     covered = [Run(directory.start, archive.nbytes, "the directory")]
     for member in (*archive.members.values(), *archive.duplicates):
         try:
-            begin, odd = _compare(archive, member)
+            begin, flags, odd = _compare(archive, member)
         except CorruptFile as error:
             yield Issue("integrity-damaged-member", Severity.ERROR, printable(member.name), error.message)
             continue
@@ -50,7 +50,7 @@ def audit(archive: Archive) -> Iterator[Issue]:
             yield _disagreement(printable(member.name), f"{', '.join(odd)}: readers disagree on what it holds")
         end = begin + member.packed_nbytes
         members.append(Run(member.header_offset, end, member.name))
-        behind = _DESCRIPTOR_NBYTES if member.flags & _DESCRIPTOR_FOLLOWS else 0
+        behind = _DESCRIPTOR_NBYTES if flags & _DESCRIPTOR_FOLLOWS else 0
         covered.append(Run(member.header_offset, end + behind, member.name))
     for first, second in overlapping([*members, covered[0]]):
         text = f"its bytes overlap those of {printable(first.name)}"
@@ -61,8 +61,8 @@ def audit(archive: Archive) -> Iterator[Issue]:
         yield Issue("integrity-gap", Severity.WARNING, where, text)
 
 
-def _compare(archive: Archive, member: Member) -> tuple[int, list[str]]:
-    """Where the data of a member begin, and how its header differs from the directory."""
+def _compare(archive: Archive, member: Member) -> tuple[int, int, list[str]]:
+    """Where the data of a member begin, its flags by its own header, and how that differs from the directory."""
     raw = archive.run.read(member.header_offset, LOCAL.size)
     magic, _, flags, method, _, _, crc, packed, size, name_nbytes, extra_nbytes = LOCAL.unpack(raw)
     if magic != MAGIC:
@@ -86,7 +86,7 @@ def _compare(archive: Archive, member: Member) -> tuple[int, list[str]]:
     for here, there, what in ((packed, member.packed_nbytes, "packed"), (size, member.nbytes, "unpacked")):
         if here not in {there, _IN_EXTRA, *told_later}:
             odd.append(f"its own header says {here} bytes {what}, the directory {there}")
-    return begin, odd
+    return begin, flags, odd
 
 
 def _disagreement(where: str, text: str) -> Issue:

@@ -15,6 +15,7 @@ values-all-zero = "note"
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import fnmatch
 import sys
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from typing import Any
 
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.errors import UsageError
+from ckpt_tools.ops.checks.codes import HINTS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -71,7 +73,7 @@ def _policy(table: dict[str, Any], where: str) -> Policy:
         "fail-on": ("fail_on", lambda value: _severity(value, where, ("error", "warning"))),
         "allow": ("allow", lambda value: _texts(value, where, "allow")),
         "required": ("required", lambda value: _texts(value, where, "required")),
-        "max-nbytes": ("max_nbytes", lambda value: _typed(value, int, where, "max-nbytes")),
+        "max-nbytes": ("max_nbytes", lambda value: _count(value, where, "max-nbytes")),
         "finite": ("finite", lambda value: _typed(value, bool, where, "finite")),
         "resume": ("resume", lambda value: _typed(value, bool, where, "resume")),
         "severity": ("severities", lambda value: _severities(value, where)),
@@ -92,6 +94,13 @@ def _typed(value: Any, kind: type, where: str, name: str) -> Any:
     return value
 
 
+def _count(value: Any, where: str, name: str) -> int:
+    found: int = _typed(value, int, where, name)
+    if found < 0:
+        raise UsageError(f"the policy {where}: {name} is {found}, expected a number of bytes")
+    return found
+
+
 def _texts(value: Any, where: str, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise UsageError(f"the policy {where}: {name} is no list of texts")
@@ -106,5 +115,9 @@ def _severity(value: Any, where: str, allowed: tuple[str, ...]) -> Severity:
 
 def _severities(value: Any, where: str) -> dict[str, Severity | None]:
     table = _typed(value, dict, where, "severity")
-    allowed = tuple(s.value for s in Severity)
+    for glob in table:
+        if not any(fnmatch.fnmatchcase(code, glob) for code in HINTS):
+            near = ", ".join(difflib.get_close_matches(glob, HINTS, n=3)) or "integrity-*, safety-*, values-*, …"
+            raise UsageError(f"the policy {where}: no finding has the code {glob!r}; there are {near}")
+    allowed = (*(s.value for s in Severity), _OFF)
     return {code: None if v == _OFF else _severity(v, where, allowed) for code, v in table.items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import natural_order
-from ckpt_tools.core.location import Location
+from ckpt_tools.core.location import HEAD_NBYTES, Location
+from ckpt_tools.core.source import Source
 from ckpt_tools.errors import (
     CkptError,
     CorruptFile,
@@ -33,7 +33,6 @@ from ckpt_tools.formats.table import Format
 from ckpt_tools.ops import listing
 from ckpt_tools.ops.baselines import SCHEMA, Finding
 from ckpt_tools.ops.checks import Outcome, Status, done, expectation, integrity, safety, weights_only
-from ckpt_tools.ops.checks import locations as location_checks
 from ckpt_tools.ops.checks.codes import HINTS
 from ckpt_tools.ops.manifests import Manifest
 from ckpt_tools.ops.policy import Policy
@@ -166,7 +165,7 @@ def run(
     outcomes: list[Outcome] = []
     found: list[Subject] = []
     for path in paths:
-        about_paths = location_checks.check(Path(path))
+        about_paths = _about_paths(Path(path))
         outcomes += about_paths
         if (request.resume or request.policy.resume) and Path(path).is_dir():
             from ckpt_tools.ops.checks import resume
@@ -201,6 +200,8 @@ def _verify_all(
 
     if jobs == 1:
         return [verify(subject, request, progress) for subject in found]
+    from concurrent.futures import ThreadPoolExecutor
+
     pool = ThreadPoolExecutor(jobs)
     try:
         return list(pool.map(lambda subject: verify(subject, request, told), found))
@@ -235,6 +236,19 @@ def _changed(one: Verified) -> float:
         return one.subject.location.path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _about_paths(path: Path) -> list[Outcome]:
+    """What the paths are worth that are kept at or below ``path``. Files that keep some are text."""
+    try:
+        with Source(path) as source:
+            if b"\0" in source.peek(0, HEAD_NBYTES):
+                return []
+    except CkptError:
+        pass  # a directory, or nothing; whoever looks for checkpoints tells
+    from ckpt_tools.ops.checks import locations  # costs as much as all checks of a small file
+
+    return locations.check(path)
 
 
 def _nothing_there(subject: Subject) -> bool:
@@ -312,11 +326,11 @@ def _checks(checkpoint: Checkpoint, request: Request, progress: Callable[[int], 
 
         yield values.finite(checkpoint, progress)
     if request.resume or policy.resume:
-        from ckpt_tools.ops.checks import resume
+        from ckpt_tools.ops.checks import beside, resume
 
         yield resume.optimizer(checkpoint)
-        yield resume.iteration(checkpoint, location_checks.recorded_iteration(checkpoint.location.path))
+        yield resume.iteration(checkpoint, beside.recorded_iteration(checkpoint.location.path))
         yield resume.expected_path(checkpoint.location.path)
-        beside = location_checks.statistics_of(checkpoint.location.path)
-        if beside is not None:
-            yield resume.statistics(checkpoint, *beside)
+        found = beside.statistics_of(checkpoint.location.path)
+        if found is not None:
+            yield resume.statistics(checkpoint, *found)

@@ -51,14 +51,15 @@ def test_verdict_on_attacks(case: Case) -> None:
 
 
 def tensor_spans(path: Path) -> list[tuple[str, Path, int, int]]:
-    """Name, file, offset and length of every tensor whose bytes lie in a file as they are."""
+    """Name, file, offset and length of every run of bytes of a tensor that lies in a file as it is."""
     spans = []
     with open_checkpoint(path) as checkpoint:
         for name, tensor in checkpoint.tensors.items():
-            extent = tensor.storage.extent if tensor.storage is not None else None
-            if isinstance(extent, FileExtent) and extent.nbytes:
-                extent.read(0, 1)  # finds out where it begins
-                spans.append((name, extent.source.path, extent.offset, extent.nbytes))
+            for part in tensor.constituents():
+                extent = part.storage.extent if part.storage is not None else None
+                if isinstance(extent, FileExtent) and extent.nbytes:
+                    extent.read(0, 1)  # finds out where it begins
+                    spans.append((name, extent.source.path, extent.offset, extent.nbytes))
     return spans
 
 
