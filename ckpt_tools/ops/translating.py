@@ -35,6 +35,7 @@ from ckpt_tools.mapping.rules import Rule, literal
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
 from ckpt_tools.ops.comparands import Comparand
+from ckpt_tools.ops.optimizing import CarriedState, NotSure, Weight, carry
 
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
@@ -53,6 +54,7 @@ class LayoutWishes:
     kinds: Sequence[tuple[str, str]] = ()
     source_family: str | None = None
     partial: bool = False
+    with_optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Translated:
     file: RuleFile
     notes: list[str]
     obstacles: Obstacles
+    carried: CarriedState | None = None
 
 
 def parse_kind(option: str) -> tuple[str, str]:
@@ -149,6 +152,8 @@ def plan_translation(
     _check_likes(wishes, targets, models)
     stored = _stored(source, family, weights, models, wishes.kinds)
     prefix = _common_prefix(stored) if nests and wishes.family != "keras" else ""
+    if wishes.with_optimizer and nests and wishes.family != "keras" and not prefix:
+        prefix = "model/"  # so that the state has a place beside the weights
     target = _target(targets[0], writer, prefix) if targets else None
     attempts = [
         translate(Side(family, ours), wishes.family, theirs, partial=wishes.partial)
@@ -160,9 +165,36 @@ def plan_translation(
     obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
     if not wishes.partial:
         obstacles.unplaced, obstacles.unfilled = best.unplaced, best.unfilled
-    return Translated(
-        _composed(best, leaves, weights, aliases, wishes.family), _notes(best, others, family, wishes), obstacles
-    )
+    carried, said = None, []
+    if wishes.with_optimizer and not obstacles:
+        try:
+            model, like = next(iter(models), None), next(iter(targets), None)
+            carried = _carried(source, family, leaves, weights, others, model, like, best.recipes, wishes.family)
+            others = {name: what for name, what in others.items() if what != Role.OPTIMIZER.value}
+            said = [carried.note]
+        except NotSure as error:
+            said = [f"the optimizer's state is left out: {error}"]
+    notes = [*said, *_notes(best, others, family, wishes)]
+    return Translated(_composed(best, leaves, weights, aliases, wishes.family), notes, obstacles, carried)
+
+
+def _carried(
+    source: Checkpoint,
+    family: str,
+    leaves: Sequence[NamedLeaf],
+    weights: Sequence[NamedLeaf],
+    others: Mapping[str, str],
+    model: Comparand | None,
+    target: Comparand | None,
+    recipes: Sequence[Recipe],
+    to: str,
+) -> CarriedState:
+    state = next((leaf.current_key for leaf in leaves if others.get(leaf.name) == Role.OPTIMIZER.value), ())
+    container = state[: state.index("state")] if "state" in state else state[:-1]
+    known = [Weight(leaf.key, leaf.current, leaf.name, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
+    names = {leaf.key: leaf.name for leaf in leaves}
+    keeps_name = family != "keras" and container
+    return carry(source, family, known, names, model, target, recipes, to, container if keeps_name else ("optimizer",))
 
 
 def _obstacle_count(found: Translation) -> int:
