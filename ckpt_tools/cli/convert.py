@@ -365,6 +365,7 @@ def _show_obstacles(out: Output, conversion: Conversion) -> None:
 
 def _show_moves(out: Output, conversion: Conversion) -> None:
     moves = conversion.moves
+    decided = any(move.why for move in moves)
     rows = [
         (
             ", ".join(m.sources) or m.source,
@@ -373,7 +374,7 @@ def _show_moves(out: Output, conversion: Conversion) -> None:
             str(m.tensor.info.dtype),
             shape_text(m.tensor.info.shape),
             m.tensor.nbytes,
-            m.why,
+            *([m.why] if decided else []),
         )
         for m in moves
     ]
@@ -389,6 +390,6 @@ def _show_moves(out: Output, conversion: Conversion) -> None:
         Column("dtype"),
         Column("shape"),
         Column("bytes", right=True),
-        Column("decided by"),
+        *([Column("decided by")] if decided else []),
     ]
     draw_table(out.console(), columns, rows)

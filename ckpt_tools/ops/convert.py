@@ -128,9 +128,12 @@ class Conversion:
             "moves": [move.to_json() for move in self.moves],
             "dropped": self.dropped,
             "losses": [{"name": loss.name, "reason": loss.reason} for loss in self.losses],
-            **self.obstacles.to_json(),
+            "ambiguous": [each.to_json() for each in self.obstacles.ambiguous],
             "notes": self.notes,
             "files": [{"path": os.fspath(f.path), "nbytes": f.nbytes} for f in self.write_plan.files],
+            "unplaced": self.obstacles.unplaced,
+            "unfilled": self.obstacles.unfilled,
+            "conflicts": self.obstacles.conflicts,
         }
 
 
