@@ -52,6 +52,8 @@ layer: --kind says it, or --like, or the source (Paddle's variable names, Keras'
   ckpt convert model.pth model.pdparams --to-layout paddle --kind 'fc*.weight=linear' --kind 'emb*.weight=embedding'
 
   ckpt convert ckpt-5 model.pth --to-layout torch --like net.spec.json --write-map map.toml
+
+  ckpt convert snapshot_iter_60.pdz run.pth --to-layout torch --like pkg.models:Net --with-optimizer
 """
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -121,6 +123,10 @@ def convert(
     partial: Annotated[
         bool, typer.Option("--partial", help="Go on without tensors that have no counterpart in --like.")
     ] = False,
+    with_optimizer: Annotated[
+        bool,
+        typer.Option("--with-optimizer", help="Carry the state of Adam or SGD over, where that is sure; needs --like."),
+    ] = False,
     write_map: Annotated[
         Path | None, typer.Option("--write-map", metavar="FILE", help="Save the translation for --map.")
     ] = None,
@@ -165,7 +171,11 @@ def convert(
     row, path = writers.choose(
         path, _format(to, legacy=legacy), is_directory=destination.endswith("/") or path.is_dir()
     )
-    layout = _layout(to_layout, from_layout, like, kind, kwargs, kwargs_file, partial=partial)
+    layout = _layout(
+        to_layout, from_layout, like, kind, kwargs, kwargs_file, partial=partial, with_optimizer=with_optimizer
+    )
+    if with_optimizer and (weights_only or averages or write_map is not None):
+        raise UsageError("--with-optimizer goes with neither --weights-only, --averages nor --write-map")
     mapping = rule_files.read_rule_file(map_file) if map_file is not None else rule_files.RuleFile()
     if layout is None and write_map is not None:
         raise UsageError("--write-map saves what --to-layout decides, and none is asked for")
@@ -224,6 +234,7 @@ def _layout(
     kwargs_file: Path | None,
     *,
     partial: bool,
+    with_optimizer: bool,
 ) -> LayoutWishes | None:
     """The wishes behind --to-layout and the options that belong to it; None without any of them."""
     from ckpt_tools.errors import UsageError
@@ -234,8 +245,8 @@ def _layout(
         if value is not None and value not in FAMILIES:
             raise UsageError(f"{option} takes {', '.join(FAMILIES)}; got {value!r}")
     if family is None:
-        if source_family or likes or kinds or partial:
-            raise UsageError("--from-layout, --like, --kind and --partial belong to --to-layout")
+        if source_family or likes or kinds or partial or with_optimizer:
+            raise UsageError("--from-layout, --like, --kind, --partial and --with-optimizer belong to --to-layout")
         return None
     if partial and not likes:
         raise UsageError("--partial is about what --like has, and none is given")
@@ -247,6 +258,7 @@ def _layout(
         [parse_kind(text) for text in kinds],
         source_family,
         partial,
+        with_optimizer,
     )
 
 
@@ -353,6 +365,7 @@ def _show_obstacles(out: Output, conversion: Conversion) -> None:
 
 def _show_moves(out: Output, conversion: Conversion) -> None:
     moves = conversion.moves
+    decided = any(move.why for move in moves)
     rows = [
         (
             ", ".join(m.sources) or m.source,
@@ -361,7 +374,7 @@ def _show_moves(out: Output, conversion: Conversion) -> None:
             str(m.tensor.info.dtype),
             shape_text(m.tensor.info.shape),
             m.tensor.nbytes,
-            m.why,
+            *([m.why] if decided else []),
         )
         for m in moves
     ]
@@ -377,6 +390,6 @@ def _show_moves(out: Output, conversion: Conversion) -> None:
         Column("dtype"),
         Column("shape"),
         Column("bytes", right=True),
-        Column("decided by"),
+        *([Column("decided by")] if decided else []),
     ]
     draw_table(out.console(), columns, rows)

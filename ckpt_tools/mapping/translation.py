@@ -51,6 +51,14 @@ class Ambiguity:
         """What settles it, one of these."""
         return [" ".join(f"--kind '{glob}={kind}'" for glob in self.globs) for kind in self.kinds]
 
+    def to_json(self) -> dict[str, object]:
+        return {
+            "names": list(self.names),
+            "shapes": [list(shape) for shape in self.shapes],
+            "kinds": list(self.kinds),
+            "options": self.options,
+        }
+
 
 @dataclass
 class Translation:

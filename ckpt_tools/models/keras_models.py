@@ -120,7 +120,8 @@ def _group_names(model: Any, keras: Any) -> dict[int, str]:
             return
         seen.add(id(saveable))
         store: dict[str, Any] = {}
-        saveable.save_own_variables(store)
+        if hasattr(saveable, "save_own_variables"):  # metrics of a compiled model have no such method
+            saveable.save_own_variables(store)
         for key, variable in store.items():
             found.setdefault(id(variable), f"{path}/vars/{key}".lstrip("/"))
         for name, child in _walk_saveable(saveable):

@@ -128,9 +128,12 @@ class Conversion:
             "moves": [move.to_json() for move in self.moves],
             "dropped": self.dropped,
             "losses": [{"name": loss.name, "reason": loss.reason} for loss in self.losses],
-            **self.obstacles.to_json(),
+            "ambiguous": [each.to_json() for each in self.obstacles.ambiguous],
             "notes": self.notes,
             "files": [{"path": os.fspath(f.path), "nbytes": f.nbytes} for f in self.write_plan.files],
+            "unplaced": self.obstacles.unplaced,
+            "unfilled": self.obstacles.unfilled,
+            "conflicts": self.obstacles.conflicts,
         }
 
 
@@ -179,9 +182,15 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
         translation = plan_translation(source, leaves, wishes.layout, row.name, nests=row.target.nests)
         notes += translation.notes
         stages, recipes = [translation.file.rules], translation.file.recipes
+    selected = steps
     steps = _renamed(steps, stages, recipes, dropped, notes)
+    if translation is not None and translation.carried is not None:
+        steps += _cooked_at(translation.carried.recipes, selected)
+        dropped = _still_dropped(dropped, steps)
     steps = _lone_arrays_as_tensors(_transformed(steps, wishes.dtype))
     steps, losses = _kept(steps, row.target, allow_loss=wishes.allow_loss)
+    if translation is not None and translation.carried is not None:
+        steps += [_Step(Leaf(key, key, node), "") for key, node in translation.carried.values]
     refusing = translation is not None and bool(translation.obstacles)
     nothing = not refusing and not any(map(_is_content, steps)) and any(map(_is_content, every))
     if nothing and (wishes.allow_loss or not losses):
@@ -396,6 +405,21 @@ def _renamed(
     renamed += [(places[source], step) for source, step in cooked]
     renamed.sort(key=lambda item: item[0])
     return [*(step for _, step in renamed), *fillings]
+
+
+def _cooked_at(recipes: Sequence[tuple[Key, Recipe]], steps: list[_Step]) -> list[_Step]:
+    """What recipes make, at keys of its own."""
+    by_name = dict(zip(names_of([step.leaf.key for step in steps]), steps))
+    cooked, fillings = _cooked([recipe for _, recipe in recipes], by_name)
+    by_recipe = {id(step.recipe): step for step in (*(step for _, step in cooked), *fillings)}
+    return [
+        replace(by_recipe[id(recipe)], leaf=Leaf(key, key, by_recipe[id(recipe)].leaf.node)) for key, recipe in recipes
+    ]
+
+
+def _still_dropped(dropped: list[str], steps: list[_Step]) -> list[str]:
+    used = {name for step in steps for name in step.sources}
+    return [name for name in dropped if name not in used]
 
 
 def _cooked(recipes: Sequence[Recipe], by_name: Mapping[str, _Step]) -> tuple[list[tuple[str, _Step]], list[_Step]]:

@@ -35,6 +35,7 @@ from ckpt_tools.mapping.rules import Rule, literal
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
 from ckpt_tools.ops.comparands import Comparand
+from ckpt_tools.ops.optimizing import CarriedState, NotSure, Weight, carry
 
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
@@ -53,6 +54,7 @@ class LayoutWishes:
     kinds: Sequence[tuple[str, str]] = ()
     source_family: str | None = None
     partial: bool = False
+    with_optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,23 +104,6 @@ class Obstacles:
                 hint="--rename OLD=NEW fits names, --partial goes on without what has no counterpart",
             )
 
-    def to_json(self) -> dict[str, object]:
-        """Members of ``ckpt.convert/1``."""
-        return {
-            "ambiguous": [
-                {
-                    "names": list(each.names),
-                    "shapes": [list(shape) for shape in each.shapes],
-                    "kinds": list(each.kinds),
-                    "options": each.options,
-                }
-                for each in self.ambiguous
-            ],
-            "unplaced": self.unplaced,
-            "unfilled": self.unfilled,
-            "conflicts": self.conflicts,
-        }
-
 
 @dataclass
 class Translated:
@@ -127,6 +112,7 @@ class Translated:
     file: RuleFile
     notes: list[str]
     obstacles: Obstacles
+    carried: CarriedState | None = None
 
 
 def parse_kind(option: str) -> tuple[str, str]:
@@ -148,7 +134,11 @@ def plan_translation(
     models = [like for like in wishes.likes if like.family == family and like not in targets]
     _check_likes(wishes, targets, models)
     stored = _stored(source, family, weights, models, wishes.kinds)
+    if wishes.family == "keras":
+        stored = _without_common_prefix(stored)
     prefix = _common_prefix(stored) if nests and wishes.family != "keras" else ""
+    if wishes.with_optimizer and nests and wishes.family != "keras" and not prefix:
+        prefix = "model/"  # so that the state has a place beside the weights
     target = _target(targets[0], writer, prefix) if targets else None
     attempts = [
         translate(Side(family, ours), wishes.family, theirs, partial=wishes.partial)
@@ -160,9 +150,38 @@ def plan_translation(
     obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
     if not wishes.partial:
         obstacles.unplaced, obstacles.unfilled = best.unplaced, best.unfilled
-    return Translated(
-        _composed(best, leaves, weights, aliases, wishes.family), _notes(best, others, family, wishes), obstacles
-    )
+    carried, said = None, []
+    if wishes.with_optimizer and not obstacles:
+        try:
+            model, like = next(iter(models), None), next(iter(targets), None)
+            carried = _carried(source, family, leaves, weights, others, model, like, best.recipes, wishes.family)
+            others = {name: what for name, what in others.items() if what != Role.OPTIMIZER.value}
+            said = [carried.note]
+        except NotSure as error:
+            said = [f"the optimizer's state is left out: {error}"]
+    notes = [*said, *_notes(best, others, family, wishes)]
+    keeps_values = "keras" not in (family, wishes.family)  # its values are those of its formats
+    file = _composed(best, leaves, weights, aliases, wishes.family, keeps_values=keeps_values)
+    return Translated(file, notes, obstacles, carried)
+
+
+def _carried(
+    source: Checkpoint,
+    family: str,
+    leaves: Sequence[NamedLeaf],
+    weights: Sequence[NamedLeaf],
+    others: Mapping[str, str],
+    model: Comparand | None,
+    target: Comparand | None,
+    recipes: Sequence[Recipe],
+    to: str,
+) -> CarriedState:
+    state = next((leaf.current_key for leaf in leaves if others.get(leaf.name) == Role.OPTIMIZER.value), ())
+    container = state[: state.index("state")] if "state" in state else state[:-1]
+    known = [Weight(leaf.key, leaf.current, leaf.name, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
+    names = {leaf.key: leaf.name for leaf in leaves}
+    keeps_name = family != "keras" and container
+    return carry(source, family, known, names, model, target, recipes, to, container if keeps_name else ("optimizer",))
 
 
 def _obstacle_count(found: Translation) -> int:
@@ -315,6 +334,12 @@ def _common_prefix(stored: Sequence[Stored]) -> str:
     return prefixes.pop() if len(prefixes) == 1 else ""
 
 
+def _without_common_prefix(stored: list[Stored]) -> list[Stored]:
+    """Keras' files have no dict around a model."""
+    prefix = _common_prefix(stored)
+    return [replace(each, spoken=(each.spoken or each.name)[len(prefix) :], prefix="") for each in stored]
+
+
 # ---- the target
 
 
@@ -370,9 +395,11 @@ def _composed(
     weights: Sequence[NamedLeaf],
     aliases: Mapping[str, str],
     family: str,
+    *,
+    keeps_values: bool,
 ) -> RuleFile:
     """The plan on the source's own names: rules where one tensor becomes one, recipes for the others. Everything that
-    is not taken along is dropped by a rule of its own."""
+    is not taken along is dropped by a rule of its own; ``keeps_values`` is about values beside the weights."""
     originals = {leaf.current: leaf.name for leaf in weights}
     called = {leaf.name for leaf in weights if isinstance(leaf.node, Tensor) and leaf.node.alias}
     uses = Counter(each.source for recipe in found.recipes for each in recipe.ingredients)
@@ -389,13 +416,12 @@ def _composed(
                 continue
         recipes.append(replace(recipe, ingredients=ingredients, alias=alias))
     consumed = {each.source for recipe in recipes for each in recipe.ingredients}
-    stays = family != "keras"  # whose files have no place for values
     homes = {leaf.key[:length] for leaf in weights for length in range(len(leaf.key))}
     tensors = {leaf.key[:length] for leaf in leaves if isinstance(leaf.node, Tensor) for length in range(len(leaf.key))}
     for leaf in leaves:
         if leaf.name in rules or leaf.name in consumed:
             continue
-        if isinstance(leaf.node, Tensor) or not stays or not _is_beside_weights(leaf.key, homes, tensors):
+        if isinstance(leaf.node, Tensor) or not keeps_values or not _is_beside_weights(leaf.key, homes, tensors):
             rules[leaf.name] = Rule(literal(leaf.name), None)
         elif leaf.current != leaf.name:
             rules[leaf.name] = Rule(literal(leaf.name), literal(leaf.current))
@@ -418,6 +444,10 @@ def _notes(found: Translation, others: Mapping[str, str], family: str, wishes: L
     filled = [recipe.target for recipe in found.recipes if recipe.filling is not None]
     if filled:
         notes.append(f"{listed(filled)} created as 0")
+    if wishes.family == "keras" and not any(like.family == "keras" for like in wishes.likes):
+        notes.append(
+            "named by the source's paths with Keras' words; Keras itself loads by the names of a model, --like"
+        )
     if wishes.partial and found.unplaced:
         notes.append(f"left out, the target has no place for it: {listed(found.unplaced)}")
     if wishes.partial and found.unfilled:

@@ -31,10 +31,11 @@ def translate(
     kinds: Sequence[tuple[str, str]] = (),
     *,
     partial: bool = False,
+    with_optimizer: bool = False,
 ) -> conversions.Conversion:
     """Convert and write. WriteRefused when the plan has obstacles."""
     row, path = writers.choose(target, None, is_directory=False)
-    layout = LayoutWishes(family, likes, kinds, partial=partial)
+    layout = LayoutWishes(family, likes, kinds, partial=partial, with_optimizer=with_optimizer)
     with open_checkpoint(source) as checkpoint:
         conversion = conversions.plan(checkpoint, path, conversions.Wishes(row.name, layout=layout))
         conversion.obstacles.refuse(str(source))
