@@ -40,6 +40,7 @@ def once(command: Sequence[str]) -> tuple[float, int]:
     """Seconds and peak memory of one run; its output goes nowhere. RuntimeError when it fails."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     began = time.perf_counter()
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed is compiled once, and so shall this be
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
     assert process.stderr is not None
     said = process.stderr.read()
