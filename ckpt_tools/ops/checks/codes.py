@@ -44,6 +44,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "integrity-no-checksums": _MANIFEST,
         "integrity-no-names": "keep the program (.pdmodel or .json) beside it",
         "integrity-object-graph": _COPY,
+        "integrity-outline": "convert the source again with this version",
         "integrity-overlap": _UNTRUSTED,
         "integrity-program-damaged": _COPY,
         "integrity-program-mismatch": "put the program beside it that was exported with it",
