@@ -25,10 +25,11 @@ from ckpt_tools.errors import WriteRefused
 
 Progress = Callable[[int], None]
 
-#: Small writes are gathered up to this, large ones are handed on in pieces of it, so that progress can be told.
+#: Large writes are handed on in pieces of this, so that progress can be told.
 _PIECE_NBYTES = 4 * MIB
-#: Writes of this size or more go out at once.
-_LARGE_NBYTES = 64 * KIB
+#: Everything is written in whole steps, from one multiple of this to another: small writes are gathered, and large ones
+#: that do not begin on a page cost the kernel three times as much, which headers between tensors would make of them all.
+_STEP_NBYTES = 256 * KIB
 #: After so many bytes the disk is set to work on them.
 _STRETCH_NBYTES = 32 * MIB
 #: File systems allow 255 bytes in a name; what is put around it (process id, mark) takes up to 40.
@@ -109,17 +110,21 @@ class Sink:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes."""
-        nbytes = len(data) if not isinstance(data, memoryview) else data.nbytes
-        self.position += nbytes
-        if nbytes < _LARGE_NBYTES:  # gathering costs a copy, and the kernel a call
-            if len(self._gathered) + nbytes > _PIECE_NBYTES:
-                self._flush()
-            self._gathered += data
-            return
-        self._flush()
         view = memoryview(data).cast("B")
-        for start in range(0, nbytes, _PIECE_NBYTES):
-            self._put(view[start : start + _PIECE_NBYTES])
+        inside = self.position % _STEP_NBYTES
+        self.position += view.nbytes
+        if inside + view.nbytes < _STEP_NBYTES:
+            self._gathered += view
+            return
+        if inside:
+            missing = _STEP_NBYTES - inside
+            self._gathered += view[:missing]
+            view = view[missing:]
+            self._flush()
+        whole = view.nbytes - view.nbytes % _STEP_NBYTES
+        for start in range(0, whole, _PIECE_NBYTES):
+            self._put(view[start : min(start + _PIECE_NBYTES, whole)])
+        self._gathered += view[whole:]
 
     def patch(self, offset: int, data: bytes) -> None:
         """Write over bytes that were written before: a checksum that is known only after the data."""
