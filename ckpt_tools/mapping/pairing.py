@@ -16,6 +16,8 @@ from typing import TypeVar
 from ckpt_tools.mapping.kinds import CONVOLUTIONS, Shape
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Piece
 
+#: So many names may stand around a model (``state_dict.module.model``).
+_DEEPEST_WRAPPER = 4
 _NUMBERED = re.compile(r"(?P<stem>.*?)_?(?P<number>\d+)")
 
 
@@ -83,23 +85,37 @@ def _tree(tensors: Iterable[Placed]) -> _Node:
 
 
 def _same_tops(a: _Node, b: _Node) -> tuple[_Node, _Node]:
-    """The roots, without names around everything that only one side has (``module.``, the name of a Keras model)."""
-    while a.children.keys().isdisjoint(b.children):
-        if _is_wrapper(a) and not (_is_wrapper(b) and _fits(a, *b.children.values())):
-            (a,) = a.children.values()
-        elif _is_wrapper(b):
-            (b,) = b.children.values()
-        else:
+    """The places of either side that are the model: the roots, or below a name that only one side has around it
+    (``module.``, the name of a Keras model). What lies outside stays over."""
+    while not _overlap(a, b):
+        inner_a, inner_b = _inner(a, b), _inner(b, a)
+        if inner_a is not None and inner_b is None:
+            return inner_a, b
+        if inner_b is not None and inner_a is None:
+            return a, inner_b
+        if inner_a is not None or not (_is_wrapper(a) and _is_wrapper(b)):
             break
+        (a,), (b,) = a.children.values(), b.children.values()
     return a, b
+
+
+def _inner(node: _Node, other: _Node) -> _Node | None:
+    """The one place nearest below that has names in common with another; None when there is none, or several."""
+    level = list(node.children.values())
+    for _ in range(_DEEPEST_WRAPPER):
+        fitting = [each for each in level if _overlap(each, other)]
+        if fitting:
+            return fitting[0] if len(fitting) == 1 else None
+        level = [child for each in level for child in each.children.values()]
+    return None
+
+
+def _overlap(a: _Node, b: _Node) -> bool:
+    return not (a.children.keys().isdisjoint(b.children) and a.tensors.keys().isdisjoint(b.tensors))
 
 
 def _is_wrapper(node: _Node) -> bool:
     return not node.tensors and len(node.children) == 1
-
-
-def _fits(node: _Node, other: _Node) -> bool:
-    return not node.children.keys().isdisjoint(other.children)
 
 
 class _Pairing:
@@ -156,12 +172,21 @@ class _Pairing:
     def _tensors(self, left_a: list[Placed], left_b: list[Placed]) -> Left:
         """Pair tensors for which there is one possibility on either side."""
         done: set[int] = set()
-        for each in left_a:
-            fitting = [other for other in left_b if _could_be(each, other)]
-            if len(fitting) == 1 and sum(_could_be(rival, fitting[0]) for rival in left_a) == 1:
-                self._take(each, fitting[0])
-                done.update((id(each), id(fitting[0])))
+        ours, theirs = _by_extents(left_a), _by_extents(left_b)
+        for extents, rivals in ours.items():
+            for each in rivals:
+                fitting = [other for other in theirs.get(extents, ()) if _could_be(each, other)]
+                if len(fitting) == 1 and sum(_could_be(rival, fitting[0]) for rival in rivals) == 1:
+                    self._take(each, fitting[0])
+                    done.update((id(each), id(fitting[0])))
         return [each for each in left_a if id(each) not in done], [each for each in left_b if id(each) not in done]
+
+
+def _by_extents(tensors: Sequence[Placed]) -> dict[tuple[int, ...], list[Placed]]:
+    found: dict[tuple[int, ...], list[Placed]] = defaultdict(list)
+    for each in tensors:
+        found[tuple(sorted(each.shape))].append(each)
+    return found
 
 
 def _by_layer(tensors: Sequence[Placed]) -> dict[object, list[Placed]]:
@@ -218,11 +243,9 @@ def _list_signature(members: Mapping[int, tuple[str, _Node]]) -> object:
 
 
 def _could_be(ours: Placed, theirs: Placed) -> bool:
-    """Whether nothing known speaks against it that two tensors are each other."""
+    """Whether nothing known speaks against it that two tensors of the same extents are each other."""
     a, b = ours.piece.layer, theirs.piece.layer
     kinds = {a.kind, b.kind}
-    return (
-        sorted(ours.shape) == sorted(theirs.shape)
-        and (a.part == b.part or not a.part or not b.part)
-        and ("" in kinds or len({kind.removesuffix("_cell") for kind in kinds}) == 1 or kinds <= CONVOLUTIONS)
+    return (a.part == b.part or not a.part or not b.part) and (
+        "" in kinds or len({kind.removesuffix("_cell") for kind in kinds}) == 1 or kinds <= CONVOLUTIONS
     )

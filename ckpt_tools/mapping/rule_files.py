@@ -38,7 +38,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpt_tools.core.dtypes import BY_NAME
 from ckpt_tools.errors import MissingInput, UnreadableInput, UsageError
 from ckpt_tools.mapping.recipes import JOINS, Filling, Ingredient, Recipe
 from ckpt_tools.mapping.rules import ANYTHING, Expectation, Rule
@@ -63,6 +62,7 @@ _MAKE_KEYS = {
     "why": str,
     "alias": str,
 }
+_FILLED = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 _FILLS = {"value": float, "dtype": str, "shape": list}
 
 
@@ -178,8 +178,8 @@ def _filling(row: dict[str, Any], where: str) -> Filling:
     shape = row.get("shape")
     if len(row) < len(_FILLS) or shape is None or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise UsageError("'fill' has value, dtype and shape", where=where)
-    if row["dtype"] not in BY_NAME:
-        raise UsageError(f"fills with {row['dtype']!r}, which is no dtype", where=where)
+    if row["dtype"] not in _FILLED:
+        raise UsageError(f"fills with {row['dtype']!r}; there are {', '.join(_FILLED)}", where=where)
     return Filling(row["dtype"], tuple(shape), row["value"])
 
 

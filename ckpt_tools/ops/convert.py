@@ -35,7 +35,7 @@ from ckpt_tools.mapping.rule_files import RuleFile
 from ckpt_tools.mapping.rules import Rule, plan_moves
 from ckpt_tools.mapping.transforms import Transforms, describe
 from ckpt_tools.ops.listing import root_key
-from ckpt_tools.ops.transforming import DerivedTensor, made, transformed
+from ckpt_tools.ops.transforming import DerivedTensor, bytes_of, made, transformed
 from ckpt_tools.ops.translating import LayoutWishes, NamedLeaf, Obstacles, plan_translation
 
 #: Counters that belong to a module's own state, and are wanted where that is loaded again.
@@ -204,7 +204,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     ]
     notes += _remarks(root, row.target)
     notes += _sharing_notes(steps, row.target)
-    if wishes.layout is None and not any(step.transforms or step.recipe for step in steps):
+    if wishes.layout is None and not any(step.transforms or step.recipe or step.why for step in steps):
         notes += _family_note(source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [
@@ -463,16 +463,9 @@ def _transformed(steps: list[_Step], dtype: DType | None) -> list[_Step]:
             continue
         new = transformed(node, step.transforms)
         if dtype is not None and can_cast(new.info.dtype) and new.info.dtype is not dtype:
-            new = casts.setdefault(_bytes_of(new), CastTensor(new, dtype))
+            new = casts.setdefault(bytes_of(new), CastTensor(new, dtype))
         done.append(step if new is node else replace(step, leaf=replace(step.leaf, node=new)))
     return done
-
-
-def _bytes_of(tensor: Tensor) -> object:
-    """Equal for tensors that look at the same bytes in the same way."""
-    if isinstance(tensor, StridedTensor):
-        return tensor.storage, tensor.offset, tensor.strides, tensor.info, tensor.conj, tensor.neg
-    return id(tensor)
 
 
 # -- what the target cannot hold -------------------------------------------------------------------------------------
@@ -578,7 +571,7 @@ def _sharing_notes(steps: list[_Step], target: Target) -> list[str]:
         while isinstance(tensor, (CastTensor, DerivedTensor)):
             tensor = tensor.base
         if isinstance(tensor, StridedTensor) and tensor.info.nbytes and step.recipe is None:
-            names[_bytes_of(tensor)].append(step.name)
+            names[bytes_of(tensor)].append(step.name)
             compacted += tensor.nbytes < tensor.storage.nbytes
     notes = []
     tied = [found for found in names.values() if len(found) > 1]

@@ -141,3 +141,10 @@ class DerivedTensor(Tensor):
             yield from self.base.chunks(limit)
             return
         yield from _cut(self.step.apply(self.base.numpy()), limit)
+
+
+def bytes_of(tensor: Tensor) -> object:
+    """Equal for tensors that look at the same bytes in the same way."""
+    if isinstance(tensor, StridedTensor):
+        return tensor.storage, tensor.offset, tensor.strides, tensor.info, tensor.conj, tensor.neg
+    return id(tensor)

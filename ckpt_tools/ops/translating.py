@@ -36,6 +36,7 @@ from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
 from ckpt_tools.ops.comparands import Comparand
 from ckpt_tools.ops.optimizing import CarriedState, NotSure, Weight, carry
+from ckpt_tools.ops.transforming import bytes_of
 
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
@@ -146,6 +147,7 @@ def plan_translation(
         for theirs in (target.sides if target is not None else [None])
     ]
     best = min(attempts, key=_obstacle_count)
+    tied = _settle_ties(best, weights, target.same_as if target is not None else {})
     aliases = target.aliases if target is not None else {}
     obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
     if not wishes.partial:
@@ -159,10 +161,36 @@ def plan_translation(
             said = [carried.note]
         except NotSure as error:
             said = [f"the optimizer's state is left out: {error}"]
-    notes = [*said, *_notes(best, others, family, wishes)]
+    notes = [*said, *tied, *_notes(best, others, family, wishes)]
     keeps_values = "keras" not in (family, wishes.family)  # its values are those of its formats
     file = _composed(best, leaves, weights, aliases, wishes.family, keeps_values=keeps_values)
     return Translated(file, notes, obstacles, carried)
+
+
+def _settle_ties(found: Translation, weights: Sequence[NamedLeaf], same_as: Mapping[str, str]) -> list[str]:
+    """Take from what has no counterpart the second names of tensors that have one: tied weights, of which one side has
+    one name and the other two. Notes say which of the source's were left out."""
+    made = {recipe.target: recipe for recipe in found.recipes}
+    for name in list(found.unfilled):
+        recipe = made.get(same_as.get(name, ""))
+        if recipe is not None:
+            found.recipes.append(replace(recipe, target=name, why=f"tied to {recipe.target}"))
+            found.unfilled.remove(name)
+    used = {each.source for recipe in found.recipes for each in recipe.ingredients}
+    first = {_identity(leaf): leaf.current for leaf in weights if leaf.current in used}
+    notes = []
+    for leaf in weights:
+        other = first.get(_identity(leaf))
+        if leaf.current in found.unplaced and other is not None:
+            found.unplaced.remove(leaf.current)
+            notes.append(
+                f"{leaf.current} left out: it is the same tensor as {other}, and the target has one name for it"
+            )
+    return notes
+
+
+def _identity(leaf: NamedLeaf) -> object:
+    return bytes_of(leaf.node) if isinstance(leaf.node, Tensor) else leaf.key
 
 
 def _carried(
@@ -354,11 +382,12 @@ def _check_likes(wishes: LayoutWishes, targets: Sequence[Comparand], models: Seq
 
 @dataclass(frozen=True)
 class _Target:
-    """The target's weights under the names they will have in the file, in each way they can be understood; the second
-    names of the file by these; and what same tensors have several names."""
+    """The target's weights under the names they will have in the file, in each way they can be understood; by these
+    names the second ones that the file has, and the first names of tensors that have several."""
 
     sides: Sequence[Side]
     aliases: Mapping[str, str]
+    same_as: Mapping[str, str]
 
 
 def _target(like: Comparand, writer: str, prefix: str) -> _Target:
@@ -383,7 +412,9 @@ def _target(like: Comparand, writer: str, prefix: str) -> _Target:
         if alias and alias != each.name and family != "torch":
             aliases[each.name] = alias
         found.append(each)
-    return _Target([Side(family, naming) for naming in _namings(found)], aliases)
+    names = {row.name: each.name for row, each in zip(rows, found)}
+    same_as = {names[row.name]: names[row.same_as] for row in rows if row.same_as in names}
+    return _Target([Side(family, naming) for naming in _namings(found)], aliases, same_as)
 
 
 # ---- the plan
