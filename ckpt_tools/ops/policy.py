@@ -115,9 +115,10 @@ def _severity(value: Any, where: str, allowed: tuple[str, ...]) -> Severity:
 
 def _severities(value: Any, where: str) -> dict[str, Severity | None]:
     table = _typed(value, dict, where, "severity")
+    allowed = (*(s.value for s in Severity), _OFF)
+    found = {code: None if v == _OFF else _severity(v, where, allowed) for code, v in table.items()}
     for glob in table:
         if not any(fnmatch.fnmatchcase(code, glob) for code in HINTS):
             near = ", ".join(difflib.get_close_matches(glob, HINTS, n=3)) or "integrity-*, safety-*, values-*, …"
             raise UsageError(f"the policy {where}: no finding has the code {glob!r}; there are {near}")
-    allowed = (*(s.value for s in Severity), _OFF)
-    return {code: None if v == _OFF else _severity(v, where, allowed) for code, v in table.items()}
+    return found
