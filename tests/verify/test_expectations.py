@@ -135,6 +135,30 @@ def test_a_policy_that_asks_for_resume_looks_for_leftovers_too(tmp_path: Path) -
     assert left == {"step_3.pt.tmp", "ckpt-7_temp"}
 
 
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def test_zeros_of_optimizers_and_masks_are_no_findings(tmp_path: Path) -> None:
+    import torch
+
+    net = torch.nn.Linear(3, 4)
+    net.register_buffer("mask", torch.zeros(2, 2, dtype=torch.int64))
+    state = torch.optim.Adam(net.parameters()).state_dict()
+    state["state"] = {0: {"exp_avg": torch.zeros(4, 3)}}
+    path = tmp_path / "model.pt"
+    torch.save({"model": net.state_dict(), "optimizer": state, "step": 0}, path)
+    assert not codes(verify(path, "--finite")[1], "values-")
+    torch.nn.init.zeros_(net.weight)
+    torch.save({"model": net.state_dict(), "optimizer": state, "step": 0}, path)
+    assert codes(verify(path, "--finite")[1], "values-") == {"values-all-zero"}
+
+
+def test_values_that_cannot_be_read_are_no_pass(tmp_path: Path) -> None:
+    case = next(c for c in cases("tf-bundle") if c.name == "missing-shard")
+    _, document = verify(case.path, "--finite")
+    assert "values-not-measured" in codes(document, "values-")
+
+
 # -- a directory -------------------------------------------------------------------------------------------------------
 
 

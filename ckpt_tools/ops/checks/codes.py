@@ -14,7 +14,7 @@ _UNTRUSTED = "do not load it; ask whoever made it for safetensors or plain weigh
 _ALLOW = 'if you trust it, allow the name in a policy: allow = ["package.module.*"]'
 _MANIFEST = "keep a manifest when you write one: ckpt ls CHECKPOINT --json --digest > FILE"
 _SAVE_AGAIN = "save it again with the framework that wrote it"
-_COMPARE = "ckpt diff CHECKPOINT MANIFEST tells the differences in detail"
+_COMPARE = "ckpt diff CHECKPOINT EXPECTED tells more of the differences"
 _CONFIGURE = "compare the model's arguments (--kwargs) with those of the training; ckpt diff tells more"
 _SAVED_BADLY = "take an earlier checkpoint, or look at its values: ckpt show CHECKPOINT NAME"
 _OPTIMIZER = "resume with the optimizer of this model, or without one"
@@ -70,6 +70,7 @@ HINTS: Mapping[str, str] = MappingProxyType(
         "values-all-zero": _SAVED_BADLY,
         "values-constant": _SAVED_BADLY,
         "values-denormal": "flush them to zero when training: torch.set_flush_denormal(True)",
+        "values-not-measured": _SAVED_BADLY,
         "values-not-finite": _SAVED_BADLY,
         "expect-ambiguous": _CONFIGURE,
         "expect-digest": _COMPARE,
