@@ -12,6 +12,7 @@ import argparse
 import importlib
 import os
 import platform
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +21,14 @@ from files import Files
 
 SECTIONS = ("listing", "comparing", "converting", "truncating", "verifying")
 HERE = Path(__file__).resolve().parent
+
+
+def _sections_of(report: Path) -> dict[str, str]:
+    """The tables of an earlier report by their titles, so that one can be measured anew."""
+    if not report.is_file():
+        return {}
+    pieces = re.split(r"^## ", report.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {piece.partition("\n")[0]: f"## {piece.rstrip()}\n" for piece in pieces}
 
 
 def main() -> int:
@@ -39,6 +48,8 @@ def main() -> int:
         for name in arguments.only or SECTIONS:
             print(f"measuring {name} …", file=sys.stderr, flush=True)
             sections.append(importlib.import_module(name).measure(files))
+    kept = _sections_of(arguments.output) if arguments.only else {}
+    written = kept | {section.title: section.markdown() for section in sections}
     text = "\n".join(
         [
             "# Benchmarks",
@@ -47,7 +58,7 @@ def main() -> int:
             f" ({platform.machine()}, Python {platform.python_version()}), the files in the page cache; peak memory is that of"
             " the process as the kernel accounts it.",
             "",
-            *(section.markdown() for section in sections),
+            *written.values(),
         ]
     )
     arguments.output.write_text(text, encoding="utf-8")

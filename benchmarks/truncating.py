@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,11 @@ def python_floats(count: int = 800_000) -> Any:
     return {name: [{"loss": n / 3, "acc": n / 7, "iteration": n} for n in range(count)] for name in ("train", "test")}
 
 
+def _write(make: Callable[[int], Any], count: int, target: Path) -> None:
+    with target.open("wb") as file:
+        pickle.dump(make(count), file)
+
+
 def runs(folder: Path, count: int) -> Path:
     """``count`` run directories with five snapshots and moved records each."""
     top = folder / f"runs-{count}"
@@ -94,8 +100,10 @@ def measure(files: Files) -> Section:
         count = count // _SMALLER if files.small else count
         source = files.folder / f"{make.__name__}.pkl"
         if not source.exists():
-            with source.open("wb") as file:
-                pickle.dump(make(count), file)
+            # in a process of its own: what this one has held would count as held by those it starts
+            writer = multiprocessing.get_context("spawn").Process(target=_write, args=(make, count, source))
+            writer.start()
+            writer.join()
         target = files.folder / f"{make.__name__}-cut.pkl"
         measured = in_turn(
             {"ours": python(_OURS, source, target, count // 2), "pickle": python(_REFERENCE, source, target)}, runs=2

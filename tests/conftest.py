@@ -10,6 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Time says nothing on a shared machine; where many runs must agree, they try the same examples.
+settings.register_profile(
+    "ours", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ours")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

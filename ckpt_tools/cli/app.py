@@ -5,26 +5,29 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from ckpt_tools import __version__
-from ckpt_tools.cli import convert, diff, fix_paths, formats, ls, show, spec, stats, truncate_stats, verify
 from ckpt_tools.cli.boundary import exits_cleanly
 
 _OBJECTS_BETWEEN_COLLECTIONS = 500_000
 
-app = typer.Typer(
-    name="ckpt",
-    help="Inspect, compare, convert, repair and verify checkpoints of PyTorch, PaddlePaddle, TensorFlow and their kin."
-    " Nothing from a file is ever executed, and no framework has to be installed.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+#: Each is a function of the same name in a module of the same name.
+COMMANDS = (
+    "ls",
+    "show",
+    "diff",
+    "spec",
+    "convert",
+    "verify",
+    "fix-paths",
+    "truncate-stats",
+    "stats",
+    "formats",
 )
 
 
@@ -34,7 +37,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -43,20 +45,39 @@ def _common(
     pass
 
 
-_COMMANDS: dict[str, Callable[..., int | None]] = {
-    "ls": ls.ls,
-    "show": show.show,
-    "diff": diff.diff,
-    "spec": spec.spec,
-    "convert": convert.convert,
-    "verify": verify.verify,
-    "fix-paths": fix_paths.fix_paths,
-    "truncate-stats": truncate_stats.truncate_stats,
-    "stats": stats.stats,
-    "formats": formats.formats,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(exits_cleanly(_command))
+def build(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The program with these commands."""
+    app = typer.Typer(
+        name="ckpt",
+        help="Inspect, compare, convert, repair and verify checkpoints of PyTorch, PaddlePaddle, TensorFlow and their"
+        " kin. Nothing from a file is ever executed, and no framework has to be installed.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    for name in names:
+        function = name.replace("-", "_")
+        app.command(name)(exits_cleanly(getattr(import_module(f"ckpt_tools.cli.{function}"), function)))
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """``app``: the whole program, made when somebody asks for it."""
+    if name == "app":
+        return build()
+    raise AttributeError(name)
+
+
+def _wanted(words: list[str]) -> Iterable[str]:
+    """The one command that the words call; all of them when they ask for help or name none.
+
+    The options of ten commands take Typer longer to put together than a listing takes.
+    """
+    first = next((word for word in words if not word.startswith("-")), None)
+    return (first,) if first in COMMANDS else COMMANDS
 
 
 def main() -> None:
@@ -70,6 +91,6 @@ def main() -> None:
         # What the terminal's encoding lacks is printed escaped, not refused half-way.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
-        app()
+        build(_wanted(sys.argv[1:]))()
     except KeyboardInterrupt:
         sys.exit(130)
