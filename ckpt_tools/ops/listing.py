@@ -340,10 +340,10 @@ def totals(tensors: Iterable[Tensor]) -> Totals:
     views: dict[Storage, list[StridedTensor]] = {}
     for tensor in tensors:
         count += 1
-        nbytes += tensor.nbytes
         if isinstance(tensor, StridedTensor):
             views.setdefault(tensor.storage, []).append(tensor)
         else:
+            nbytes += tensor.nbytes
             parameters += tensor.info.count
             if not isinstance(tensor, AbsentTensor):
                 stored += tensor.nbytes
@@ -351,6 +351,7 @@ def totals(tensors: Iterable[Tensor]) -> Totals:
     for storage, looking in views.items():
         elements, seen = _distinct(looking)
         parameters += elements
+        nbytes += seen if len(looking) == 1 and looking[0].contiguous else sum(t.nbytes for t in looking)
         stored += storage.nbytes
         viewed += min(seen, storage.nbytes)
     return Totals(count, parameters, nbytes, stored, viewed)
@@ -360,7 +361,8 @@ def _distinct(looking: list[StridedTensor]) -> tuple[int, int]:
     """Elements and bytes of one storage that at least one of the views looks at."""
     first = looking[0]
     if len(looking) == 1 and first.contiguous:
-        return first.info.count, first.info.nbytes
+        elements = first.info.count
+        return elements, first.info.dtype.nbytes(elements)
     # Same view, several names: tied weights.
     different = {(t.offset, t.strides, t.info) for t in looking}
     spans: list[tuple[int, int]] = []
