@@ -5,7 +5,6 @@ from __future__ import annotations
 import keras
 import numpy as np
 from keras import layers, ops
-
 from translation.twins_keras import FAMILY, SUFFIX, load, randomize, save  # noqa: F401
 
 _EPSILON = 1e-5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import paddle
 from paddle import nn
 from paddle.nn import functional
-
 from translation.twins_paddle import FAMILY, SUFFIX, load, randomize, run, save  # noqa: F401
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.nn import functional
-
 from translation.twins_torch import FAMILY, SUFFIX, load, randomize, run, save  # noqa: F401
 
 

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-
 from translation import twins_keras, twins_paddle, twins_torch
 from translation.converting import model_of, translate
 

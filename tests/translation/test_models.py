@@ -8,12 +8,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from translation import models_keras, models_paddle, models_torch
+from translation.converting import described, model_of, translate
 
 from ckpt_tools.mapping.rule_files import parse_rule_file, rules_text
 from ckpt_tools.ops.comparands import from_document
 from ckpt_tools.ops.spec import spec_of
-from translation import models_keras, models_paddle, models_torch
-from translation.converting import described, model_of, translate
 
 TWINS: dict[str, ModuleType] = {"torch": models_torch, "paddle": models_paddle, "keras": models_keras}
 

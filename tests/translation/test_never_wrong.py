@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from translation.reference import LAYERS, Arrays, Layer, convolution, cook, embedding, linear, told
 
 from ckpt_tools.mapping.spellings import Certainty, Stored
 from ckpt_tools.mapping.translation import Side, Translation, translate
-from translation.reference import LAYERS, Arrays, Layer, convolution, cook, embedding, linear, told
 
 FAMILIES = ("torch", "paddle", "keras")
 #: Names that say nothing of what they belong to, and such as people give.
