@@ -133,9 +133,7 @@ def convert(
     kwargs: Annotated[
         str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the model of --like.")
     ] = None,
-    kwargs_file: Annotated[
-        Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
-    ] = None,
+    kwargs_file: options.KwargsFile = None,
     dtype: Annotated[
         str | None,
         typer.Option("--dtype", metavar="NAME", help="Floating tensors become this: bfloat16, float16, float32, …"),

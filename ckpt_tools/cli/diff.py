@@ -85,12 +85,8 @@ def diff(
     ignore: Annotated[list[str], typer.Option("--ignore", metavar="GLOB", help="Leave out these names, of both.")] = [],
     match: options.Match = [],
     exclude: options.Exclude = [],
-    kwargs: Annotated[
-        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the model's constructor or factory.")
-    ] = None,
-    kwargs_file: Annotated[
-        Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
-    ] = None,
+    kwargs: options.Kwargs = None,
+    kwargs_file: options.KwargsFile = None,
     as_json: options.Json = False,
     format: options.FormatName = None,
     color: options.Color = None,

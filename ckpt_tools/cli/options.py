@@ -29,5 +29,11 @@ FormatName = Annotated[
 Color = Annotated[
     bool | None, typer.Option("--color/--no-color", help="Colour, or none; by default on a terminal without NO_COLOR.")
 ]
+Kwargs = Annotated[
+    str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the model's constructor or factory.")
+]
+KwargsFile = Annotated[
+    Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes, no progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.")]

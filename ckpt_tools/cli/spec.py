@@ -33,9 +33,7 @@ def spec(
     kwargs: Annotated[
         str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the constructor or factory.")
     ] = None,
-    kwargs_file: Annotated[
-        Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
-    ] = None,
+    kwargs_file: options.KwargsFile = None,
     as_json: options.Json = False,
     color: options.Color = None,
     quiet: options.Quiet = False,

@@ -56,12 +56,8 @@ def verify(
         typer.Option("--model", metavar="MODEL", help="Compare with a live model (package.module:name) or a spec."),
     ] = None,
     root: options.Root = None,
-    kwargs: Annotated[
-        str | None, typer.Option("--kwargs", metavar="JSON", help="Arguments for the model's constructor or factory.")
-    ] = None,
-    kwargs_file: Annotated[
-        Path | None, typer.Option("--kwargs-file", metavar="FILE", help="The same from a JSON, TOML or YAML file.")
-    ] = None,
+    kwargs: options.Kwargs = None,
+    kwargs_file: options.KwargsFile = None,
     finite: Annotated[
         bool, typer.Option("--finite", help="Read all values: NaN, infinities, tensors of nothing.")
     ] = False,
