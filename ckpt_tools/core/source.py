@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -84,3 +86,14 @@ class Source:
         if getattr(self, "_fd", -1) >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+@contextmanager
+def kept_open(path: str | os.PathLike[str]) -> Iterator[Source]:
+    """A source for a structure that goes on reading from it: closed only when the block ends in an exception."""
+    source = Source(path)
+    try:
+        yield source
+    except BaseException:
+        source.close()
+        raise

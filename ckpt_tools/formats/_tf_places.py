@@ -14,7 +14,7 @@ from typing import Literal
 from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.limits import MIB
 from ckpt_tools.core.location import SHARD, TAIL_NBYTES, V1_SHARD, Location, at, locate
-from ckpt_tools.core.source import Source
+from ckpt_tools.core.source import Source, kept_open
 from ckpt_tools.errors import CkptError, MissingInput
 from ckpt_tools.formats import _tf_state
 from ckpt_tools.formats._protobuf import BYTES, scan, varint
@@ -76,12 +76,8 @@ def table_at(location: Location) -> Table:
     """The table at a resolved location, opened once; errors as :class:`Table` raises them."""
 
     def opened() -> Table:
-        source = Source(location.path)
-        try:
+        with kept_open(location.path) as source:
             return Table(source)
-        except BaseException:
-            source.close()
-            raise
 
     return location.once("sorted table", opened)
 

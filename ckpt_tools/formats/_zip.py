@@ -18,7 +18,7 @@ from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.location import Location
-from ckpt_tools.core.source import Source
+from ckpt_tools.core.source import Source, kept_open
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
 
 MAGIC = b"PK\x03\x04"
@@ -209,12 +209,8 @@ def first_member_of(location: Location) -> str:
 
 
 def _open(location: Location) -> Archive:
-    source = Source(location.path)
-    try:
+    with kept_open(location.path) as source:
         return archive_in(FileExtent(source, 0, source.nbytes))
-    except BaseException:
-        source.close()
-        raise
 
 
 def archive_in(run: FileExtent) -> Archive:

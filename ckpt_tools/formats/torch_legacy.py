@@ -11,7 +11,7 @@ from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.limits import Limits
 from ckpt_tools.core.location import Location
-from ckpt_tools.core.source import Source
+from ckpt_tools.core.source import Source, kept_open
 from ckpt_tools.formats import _torch_stream
 from ckpt_tools.pickles import findings
 
@@ -23,12 +23,8 @@ def probe(location: Location) -> str | None:
 
 def read(location: Location, limits: Limits) -> Checkpoint:
     """The structure of the stream; reads the pickles and the element count before each storage."""
-    source = Source(location.path)
-    try:
+    with kept_open(location.path) as source:
         return _read(source, location, limits)
-    except BaseException:
-        source.close()
-        raise
 
 
 def _read(source: Source, location: Location, limits: Limits) -> Checkpoint:
