@@ -65,26 +65,27 @@ def measure(files: Files) -> Section:
         ),
     )
     for label, source, data, name, checksum, script in rows:
-        target = folder / name
+        made = {"ckpt": folder / name, "copy": folder / "copy", "script": folder / f"script-{name}"}
         runs = in_turn(
             {
-                "ckpt": (*CKPT, "convert", str(source), str(target), "--no-check", "--overwrite", "--quiet"),
-                "copy": python(_COPY, data, folder / "copy", checksum),
-                "script": python(script, source, folder / f"script-{name}"),
-            }
+                "ckpt": (*CKPT, "convert", str(source), str(made["ckpt"]), "--no-check", "--quiet"),
+                "copy": python(_COPY, data, made["copy"], checksum),
+                "script": python(script, source, made["script"]),
+            },
+            made=made,
         )
         section.ratio(f"{label} / cp, sync and checksums", runs["ckpt"].best, runs["copy"].best, at_most=1.5)
         section.ratio(f"{label}, a script doing the same", runs["ckpt"].best, runs["script"].best, at_least=3)
         section.memory(f"{label}, peak memory", runs["ckpt"].peak_nbytes, at_most_mib=200)
-        for path in (target, folder / "copy", folder / f"script-{name}"):
-            path.unlink()
     many = files.many_pth(50_000)
+    made = {"ckpt": folder / "many-out.pth", "torch": folder / "many-script.pth"}
     runs = in_turn(
         {
-            "ckpt": (*CKPT, "convert", str(many), str(folder / "many-out.pth"), "--overwrite", "--quiet"),
-            "torch": python(_TORCH_AGAIN, many, folder / "many-script.pth"),
+            "ckpt": (*CKPT, "convert", str(many), str(made["ckpt"]), "--quiet"),
+            "torch": python(_TORCH_AGAIN, many, made["torch"]),
         },
         runs=3,
+        made=made,
     )
     section.ratio(
         ".pth → .pth of 50,000 small tensors, read back, torch.load and torch.save",

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -54,10 +54,14 @@ def once(command: Sequence[str]) -> tuple[float, int]:
     return seconds, usage.ru_maxrss * 1024
 
 
-def in_turn(commands: dict[str, Sequence[str]], *, runs: int = 5) -> dict[str, Run]:
+def in_turn(
+    commands: dict[str, Sequence[str]], *, runs: int = 5, made: Mapping[str, Path] | None = None
+) -> dict[str, Run]:
     """Every command ``runs`` times, A B C A B C …, after one run of each that is not counted.
 
-    With ``CKPT_BENCH_ONCE`` in the environment, once and that is all: to see that it still works.
+    ``made`` has the files that commands write: each is removed before its command runs, so that all find the memory
+    that the last file took, and none pays for keeping an old file while it writes a new one; and they are gone in the
+    end. With ``CKPT_BENCH_ONCE`` in the environment, once and that is all: to see that it still works.
     """
     first_counted = 0 if "CKPT_BENCH_ONCE" in os.environ else 1
     runs = runs if first_counted else 0
@@ -65,10 +69,14 @@ def in_turn(commands: dict[str, Sequence[str]], *, runs: int = 5) -> dict[str, R
     peaks = dict.fromkeys(commands, 0)
     for turn in range(runs + 1):
         for name, command in commands.items():
+            if made:
+                made[name].unlink(missing_ok=True)
             took, peak = once(command)
             peaks[name] = max(peaks[name], peak)
             if turn >= first_counted:
                 seconds[name].append(took)
+    for path in (made or {}).values():
+        path.unlink()
     return {name: Run(tuple(taken), peaks[name]) for name, taken in seconds.items()}
 
 

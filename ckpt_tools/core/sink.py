@@ -13,25 +13,19 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 
-from ckpt_tools.core.limits import KIB, MIB
+from ckpt_tools.core.byte_stream import ByteStream, Progress
+from ckpt_tools.core.limits import MIB
 from ckpt_tools.errors import WriteRefused
 
-Progress = Callable[[int], None]
-
-#: Large writes are handed on in pieces of this, so that progress can be told.
+#: What is copied is read in pieces of this.
 _PIECE_NBYTES = 4 * MIB
-#: Everything is written in whole steps, from one multiple of this to another: small writes are gathered, and large ones
-#: that do not begin on a page cost the kernel three times as much, which headers between tensors would make of them all.
-_STEP_NBYTES = 256 * KIB
-#: After so many bytes the disk is set to work on them.
-_STRETCH_NBYTES = 32 * MIB
 #: File systems allow 255 bytes in a name; what is put around it (process id, mark) takes up to 40.
 _LONGEST_NAME = 200
 _NO_ROOM = {
@@ -88,10 +82,6 @@ class Sink:
         self.target = destination(path, overwrite=overwrite or replaces is not None)
         self.overwrite = overwrite
         self.replaces = replaces
-        self.position = 0
-        self._progress = progress
-        self._gathered = bytearray()
-        self._waiting = 0  # bytes that the kernel has, and was not told to write yet
         self._fd = -1
         self._made: list[Path] = []
         #: the sibling that holds the bytes meanwhile; libraries that write by name may write it
@@ -104,48 +94,30 @@ class Sink:
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
                 self._fd = os.open(self.temporary, flags, 0o666)
                 _unfinished.add(os.fspath(self.temporary))
+            self._stream = ByteStream(self._fd, progress)
         except BaseException:
             self.discard()
             raise
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes."""
-        view = memoryview(data).cast("B")
-        inside = self.position % _STEP_NBYTES
-        self.position += view.nbytes
-        if inside + view.nbytes < _STEP_NBYTES:
-            self._gathered += view
-            return
-        if inside:
-            missing = _STEP_NBYTES - inside
-            self._gathered += view[:missing]
-            view = view[missing:]
-            self._flush()
-        whole = view.nbytes - view.nbytes % _STEP_NBYTES
-        for start in range(0, whole, _PIECE_NBYTES):
-            self._put(view[start : min(start + _PIECE_NBYTES, whole)])
-        self._gathered += view[whole:]
+    @property
+    def position(self) -> int:
+        """Bytes that were written so far."""
+        return self._stream.position
 
-    def patch(self, offset: int, data: bytes) -> None:
-        """Write over bytes that were written before: a checksum that is known only after the data."""
-        if offset < 0 or offset + len(data) > self.position:
-            raise ValueError(f"[{offset}, {offset + len(data)}) was not written yet")
-        self._flush()
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes, which the caller does not change afterwards."""
         with _refusals(self.where):
-            while data:
-                written = os.pwrite(self._fd, data, offset)
-                data, offset = data[written:], offset + written
+            self._stream.write(data)
 
     def finish(self) -> None:
         """Bring everything to the disk, with the mode and owner it shall have; :meth:`publish` may follow."""
         if self._fd < 0:
             return
-        self._flush()
         with _refusals(self.where):
+            self._stream.flush()
             self._take_after(self.target)
             os.fsync(self._fd)
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+            self._close()
 
     def publish(self) -> None:
         """Put the finished file in place."""
@@ -161,9 +133,7 @@ class Sink:
 
     def discard(self) -> None:
         """Forget the file, unless it is in place, and the directories that were made for it."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._close()
         if os.fspath(self.temporary) in _unfinished:
             self.temporary.unlink(missing_ok=True)
             _unfinished.discard(os.fspath(self.temporary))
@@ -182,31 +152,11 @@ class Sink:
             parent.mkdir(exist_ok=True)
             self._made.append(parent)
 
-    def _flush(self) -> None:
-        if self._gathered:
-            gathered, self._gathered = self._gathered, bytearray()
-            self._put(memoryview(gathered))
-
-    def _put(self, piece: memoryview) -> None:
-        nbytes = piece.nbytes
-        with _refusals(self.where):
-            while piece.nbytes:
-                piece = piece[os.write(self._fd, piece) :]
-        self._waiting += nbytes
-        if self._waiting >= _STRETCH_NBYTES:
-            self._send_to_disk()
-        if self._progress is not None:
-            self._progress(nbytes)
-
-    def _send_to_disk(self) -> None:
-        """Let the kernel begin to write what it was given since the last time, so that the sync at the end is short.
-
-        Linux does so on POSIX_FADV_DONTNEED (mm/fadvise.c); elsewhere the advice does no harm.
-        """
-        if hasattr(os, "posix_fadvise"):
-            end = os.lseek(self._fd, 0, os.SEEK_CUR)
-            os.posix_fadvise(self._fd, end - self._waiting, self._waiting, os.POSIX_FADV_DONTNEED)
-        self._waiting = 0
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._stream.close()
+            os.close(fd)
 
     def _take_after(self, old: Path) -> None:
         """Owner and mode of the file that will be replaced, if there is one."""

@@ -53,16 +53,6 @@ def test_large_writes_go_out_in_pieces_and_progress_adds_up(tmp_path: Path) -> N
     assert len(told) > 2
 
 
-def test_patch_changes_what_was_written(tmp_path: Path) -> None:
-    with Sink(tmp_path / "x") as out:
-        out.write(b"0000 tail")
-        out.patch(0, b"1234")
-        with pytest.raises(ValueError, match="not written yet"):
-            out.patch(8, b"xx")
-        out.write(b"!")
-    assert (tmp_path / "x").read_bytes() == b"1234 tail!"
-
-
 def test_an_existing_file_is_refused_without_overwrite(tmp_path: Path) -> None:
     target = tmp_path / "x"
     target.write_bytes(b"old")
