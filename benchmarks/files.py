@@ -35,6 +35,12 @@ path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 state = {f"layer{i}.weight": paddle.randn([numel]) for i in range(count)}
 paddle.save({"epoch": 1, "iteration": 10, "main_params": state}, path)
 """
+_PADDLE_LINEAR = """
+import sys, paddle
+path, count, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+layers = paddle.nn.Sequential(*[paddle.nn.Linear(side, side) for _ in range(count)])
+paddle.save(layers.state_dict(), path)
+"""
 _TF = """
 import sys, tensorflow as tf
 path, count, numel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -84,6 +90,10 @@ class Files:
 
     def pdz(self) -> Path:
         return self._made("large.pdz", _PADDLE, self.count, self.numel)
+
+    def linear_layers(self, count: int, side: int) -> Path:
+        """Square weights and their biases, as Paddle saves them with its own names for the parameters."""
+        return self._made(f"linear-{count}-{side}.pdparams", _PADDLE_LINEAR, count, side)
 
     def tf(self) -> Path:
         return self._made("large-tf", _TF, self.count, self.numel, "large-tf.index")

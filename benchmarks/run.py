@@ -19,7 +19,7 @@ from pathlib import Path
 
 from files import Files
 
-SECTIONS = ("listing", "comparing", "converting", "truncating", "verifying")
+SECTIONS = ("listing", "comparing", "converting", "translating", "truncating", "verifying")
 HERE = Path(__file__).resolve().parent
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
-from ckpt_tools.core.tensors import CHUNK_NBYTES, Tensor, TensorInfo
+from ckpt_tools.core.limits import CHUNK_NBYTES
+from ckpt_tools.core.tensors import Tensor, TensorInfo
 
 if TYPE_CHECKING:
     import numpy

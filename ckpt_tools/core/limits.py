@@ -46,3 +46,5 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+#: What readers hand out at a time when nobody asks for less or more.
+CHUNK_NBYTES = DEFAULT_LIMITS.chunk_nbytes

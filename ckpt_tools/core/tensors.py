@@ -13,21 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ckpt_tools.core.checksum import Checksum
 from ckpt_tools.core.dtypes import DType
 from ckpt_tools.core.extents import Extent
-from ckpt_tools.core.limits import DEFAULT_LIMITS
+from ckpt_tools.core.limits import CHUNK_NBYTES, DEFAULT_LIMITS
+from ckpt_tools.core.strides import gather, row_major_strides
 from ckpt_tools.errors import CorruptFile, LimitExceeded, MissingBytes
 
 if TYPE_CHECKING:
     import numpy
-
-CHUNK_NBYTES = DEFAULT_LIMITS.chunk_nbytes
-
-#: A strided view is gathered in blocks of this many chunks, so that the passes over a transposed matrix are few …
-_BLOCK_CHUNKS = 12
-#: … in boxes of storage that are read in one piece when at least 1/8 of them is wanted …
-_DENSE_ENOUGH = 8
-#: … and they take no more memory than this, or when they are so small that a read call costs as much as the bytes.
-_DENSE_BOX_NBYTES = 48 * 1024 * 1024
-_SMALL_BOX_NBYTES = 16 * 1024
 
 
 class TensorInfo(NamedTuple):
@@ -119,16 +110,6 @@ class Tensor:
         return numpy.frombuffer(flat, self.info.dtype.to_numpy()).reshape(self.info.shape)
 
 
-def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a packed row-major tensor."""
-    strides = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
 class StridedTensor(Tensor):
     """A view of a storage: offset and strides in elements, as numpy and torch count them (strides >= 0)."""
 
@@ -200,7 +181,8 @@ class StridedTensor(Tensor):
             allowed = max(self.storage.nbytes * DEFAULT_LIMITS.expansion, DEFAULT_LIMITS.expansion_at_least)
             if nbytes > allowed:
                 raise LimitExceeded(f"a view of {self.storage.nbytes} bytes claims {nbytes} bytes of values")
-            pieces = gather(self, limit)
+            strides = self.strides or row_major_strides(self.info.shape)
+            pieces = gather(self.storage.extent, dtype.itemsize, self.offset, self.info.shape, strides, limit)
         elif dtype.bit_width % 8 == 0:
             step = max(limit - limit % dtype.itemsize, dtype.itemsize)
             pieces = self.storage.extent.chunks(self.offset * dtype.itemsize, nbytes, step)
@@ -227,80 +209,6 @@ class NumpyArray(StridedTensor):
     """An array that the file keeps as numpy's own, as against a tensor of a framework beside it."""
 
     __slots__ = ()
-
-
-def gather(tensor: StridedTensor, limit: int) -> Iterator[bytes]:
-    """The values of a strided view in row-major order, at most ``limit`` bytes at a time.
-
-    They are read a block of leading indices at a time, :data:`_BLOCK_CHUNKS` times ``limit``, in boxes: runs of storage
-    that are dense enough at once, sparse ones row by row along their largest stride, so that a transposed matrix costs
-    one read for each run of neighbours, not for each value, and few passes over the file.
-    """
-    itemsize = tensor.info.dtype.itemsize
-    strides = tensor.strides or row_major_strides(tensor.info.shape)
-    most = max(limit // itemsize, 1)
-    for starts, box in blocks(tensor.info.shape, most * _BLOCK_CHUNKS):
-        offset = tensor.offset + sum(start * stride for start, stride in zip(starts, strides))
-        values = _read_box(tensor.storage.extent, itemsize, offset, box, strides)
-        for first, part in blocks(box, most):
-            yield values[tuple(slice(at, at + n) for at, n in zip(first, part))].tobytes()
-
-
-def blocks(shape: Sequence[int], most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Cut a row-major index space into boxes of at most ``most`` elements, in order: (first index, box shape)."""
-    axis, inner = len(shape), 1
-    while axis and inner * shape[axis - 1] <= most:
-        axis -= 1
-        inner *= shape[axis]
-    if axis == 0:
-        yield (0,) * len(shape), tuple(shape)
-        return
-    axis -= 1  # the axis that has to be cut; all before it are walked one by one
-    step = max(most // max(inner, 1), 1)
-    for flat in range(math.prod(shape[:axis])):
-        lead = []
-        for extent in reversed(shape[:axis]):
-            flat, index = divmod(flat, extent)
-            lead.append(index)
-        for start in range(0, shape[axis], step):
-            yield (
-                (*reversed(lead), start, *(0 for _ in shape[axis + 1 :])),
-                (*(1 for _ in lead), min(step, shape[axis] - start), *shape[axis + 1 :]),
-            )
-
-
-def _read_box(
-    extent: Extent, itemsize: int, offset: int, shape: Sequence[int], strides: Sequence[int]
-) -> numpy.ndarray:
-    """A box of elements as an array of raw items, shaped ``shape``."""
-    import numpy
-
-    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
-    moving = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis] > 0]
-    wanted = math.prod(shape[axis] for axis in moving)
-    dense = span <= wanted * _DENSE_ENOUGH and span * itemsize <= _DENSE_BOX_NBYTES
-    if not moving or span * itemsize <= _SMALL_BOX_NBYTES or dense:
-        flat = numpy.frombuffer(extent.read(offset * itemsize, span * itemsize), f"V{itemsize}")
-        return numpy.lib.stride_tricks.as_strided(flat, shape, [s * itemsize for s in strides], writeable=False)
-    axis = max(moving, key=lambda a: strides[a])
-    run = span - (shape[axis] - 1) * strides[axis]
-    together = max(1, (_SMALL_BOX_NBYTES // itemsize - run) // strides[axis] + 1)
-    if together == 1 and run * shape[axis] <= wanted * 2:  # read all of each row, at most twice what is wanted
-        runs = bytearray(shape[axis] * run * itemsize)
-        for index in range(shape[axis]):
-            at = index * run * itemsize
-            runs[at : at + run * itemsize] = extent.read((offset + index * strides[axis]) * itemsize, run * itemsize)
-        closer = [run if a == axis else s for a, s in enumerate(strides)]
-        flat = numpy.frombuffer(runs, f"V{itemsize}")
-        return numpy.lib.stride_tricks.as_strided(flat, shape, [s * itemsize for s in closer], writeable=False)
-    # in the order of the storage, which is turned when the values are handed out: copies along rows are the fast ones
-    box = numpy.empty((shape[axis], *shape[:axis], *shape[axis + 1 :]), f"V{itemsize}")
-    for index in range(0, shape[axis], together):
-        rows = min(together, shape[axis] - index)
-        part = [rows if a == axis else n for a, n in enumerate(shape)]
-        read = _read_box(extent, itemsize, offset + index * strides[axis], part, strides)
-        box[index : index + rows] = numpy.moveaxis(read, axis, 0)
-    return numpy.moveaxis(box, 0, axis)
 
 
 def _overlap(boxes: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any
 from ckpt_tools.core.dtypes import BY_NAME
 from ckpt_tools.core.extents import Extent, MemoryExtent
 from ckpt_tools.core.keys import natural_order
-from ckpt_tools.core.limits import DEFAULT_LIMITS, KIB, MIB, Limits
+from ckpt_tools.core.limits import CHUNK_NBYTES, DEFAULT_LIMITS, KIB, MIB, Limits
+from ckpt_tools.core.strides import blocks
 from ckpt_tools.core.tensors import (
-    CHUNK_NBYTES,
     AbsentTensor,
     Storage,
     StridedTensor,
     StringTensor,
     Tensor,
     TensorInfo,
-    blocks,
 )
 from ckpt_tools.core.tree import Dict, Node, Opaque
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile

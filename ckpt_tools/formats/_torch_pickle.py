@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ckpt_tools.core.dtypes import BY_TORCH, DType
 from ckpt_tools.core.rebuild import is_plain
+from ckpt_tools.core.strides import row_major_strides
 from ckpt_tools.core.tensors import (
     AbsentTensor,
     CompositeTensor,
@@ -22,7 +23,6 @@ from ckpt_tools.core.tensors import (
     StringTensor,
     Tensor,
     TensorInfo,
-    row_major_strides,
 )
 from ckpt_tools.core.tree import Dict, Node, NumpyScalar, SetNode
 from ckpt_tools.formats import _values

@@ -21,11 +21,11 @@ from ckpt_tools.core.checksum import Seal
 from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.issues import Issue, Severity
 from ckpt_tools.core.keys import Key, printable
-from ckpt_tools.core.limits import Limits
+from ckpt_tools.core.limits import CHUNK_NBYTES, Limits
 from ckpt_tools.core.location import Location
 from ckpt_tools.core.runs import Run
 from ckpt_tools.core.source import Source
-from ckpt_tools.core.tensors import CHUNK_NBYTES, AbsentTensor, AssembledTensor, Tensor, TensorInfo
+from ckpt_tools.core.tensors import AbsentTensor, AssembledTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import Dict, Node, Opaque, walk
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile, UnreadableInput, damage
 from ckpt_tools.formats import _layout, _torch_objects

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ckpt_tools.core.extents import MemoryExtent
-from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.strides import row_major_strides
+from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo
 from ckpt_tools.mapping.transforms import Permute, Reshape, Transforms
 from ckpt_tools.ops.numbers import has_numbers
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from ckpt_tools.core.keys import Globs
 from ckpt_tools.core.purposes import Role
-from ckpt_tools.core.tensors import AbsentTensor, StridedTensor, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.strides import row_major_strides
+from ckpt_tools.core.tensors import AbsentTensor, StridedTensor, Tensor, TensorInfo
 from ckpt_tools.errors import MissingBytes, UsageError
 from ckpt_tools.mapping.correspondence import Correspondence, Named, correspond
 from ckpt_tools.mapping.kinds import canonical, segments

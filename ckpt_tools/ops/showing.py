@@ -14,6 +14,7 @@ from ckpt_tools.core.checkpoint import Checkpoint, Entry
 from ckpt_tools.core.dtypes import BY_NAME
 from ckpt_tools.core.extents import MemoryExtent
 from ckpt_tools.core.keys import quoted_name
+from ckpt_tools.core.strides import row_major_strides
 from ckpt_tools.core.tensors import (
     CompositeTensor,
     Storage,
@@ -21,7 +22,6 @@ from ckpt_tools.core.tensors import (
     StringTensor,
     Tensor,
     TensorInfo,
-    row_major_strides,
 )
 from ckpt_tools.errors import UsageError
 from ckpt_tools.ops import numbers as measuring

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_tools.core import sink
+from ckpt_tools.core.byte_stream import Progress
 from ckpt_tools.core.extents import FileExtent
 from ckpt_tools.core.issues import Issue
 from ckpt_tools.core.keys import Key, names_of
 from ckpt_tools.core.limits import MIB
-from ckpt_tools.core.sink import Progress
 from ckpt_tools.core.source import Source
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Dict, NumpyScalar, part_of

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from ckpt_tools.core.dtypes import BY_NAME
 from ckpt_tools.core.extents import MemoryExtent
-from ckpt_tools.core.tensors import CHUNK_NBYTES, Storage, StridedTensor, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.limits import CHUNK_NBYTES
+from ckpt_tools.core.strides import row_major_strides
+from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo
 from ckpt_tools.errors import UsageError
 from ckpt_tools.mapping.recipes import Filling, Recipe, joined_shape
 from ckpt_tools.mapping.transforms import Blocks, Permute, Reshape, Rows, Transform

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ckpt_tools.core.ahead import ahead
 from ckpt_tools.core.casting import CastTensor
 from ckpt_tools.core.checkpoint import Checkpoint
-from ckpt_tools.core.limits import DEFAULT_LIMITS
+from ckpt_tools.core.limits import CHUNK_NBYTES
 from ckpt_tools.core.location import locate
 from ckpt_tools.core.rebuild import Blueprint
 from ckpt_tools.core.sink import Sink, SinkSet, staged
@@ -32,6 +33,8 @@ from ckpt_tools.ops.convert import Conversion
 from ckpt_tools.ops.transforming import DerivedTensor, JoinedTensor
 from ckpt_tools.pickles.nodes import Global
 
+#: Tensors with more bytes are worth a thread that reads them.
+_LARGE_NBYTES = 4 * CHUNK_NBYTES
 _OVERWRITE = "--overwrite replaces it"
 
 Progress = Callable[[int], None]
@@ -129,23 +132,28 @@ class _Feed:
         for view in _views(tensor):
             storage = view.storage
             if storage.checksum is not None and storage not in self._checked:
-                if not storage.checksum.matches(storage.extent.chunks(0, storage.nbytes, DEFAULT_LIMITS.chunk_nbytes)):
+                if not storage.checksum.matches(storage.extent.chunks(0, storage.nbytes, CHUNK_NBYTES)):
                     raise _mismatch(storage)
                 self._checked.add(storage)
-        yield from tensor.chunks()
+        yield from _chunks(tensor)
 
     def _verified_on_the_way(self, tensor: StridedTensor) -> Iterator[bytes]:
         storage, checksum = tensor.storage, tensor.storage.checksum
         if checksum is None or storage in self._checked:
-            yield from tensor.chunks()
+            yield from _chunks(tensor)
             return
         value = checksum.start
-        for chunk in tensor.chunks():
+        for chunk in _chunks(tensor):
             value = checksum.update(chunk, value)
             yield chunk
         if value != checksum.value:
             raise _mismatch(storage)
         self._checked.add(storage)
+
+
+def _chunks(tensor: Tensor) -> Iterator[bytes]:
+    """The bytes of a tensor, those of a large one read and put in order while earlier ones are looked over and written."""
+    return ahead(tensor.chunks()) if tensor.nbytes > _LARGE_NBYTES else tensor.chunks()
 
 
 def _is_all_of_storage(tensor: StridedTensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ckpt_tools.core.extents import Extent, Latin1Extent
-from ckpt_tools.core.tensors import CHUNK_NBYTES
+from ckpt_tools.core.limits import CHUNK_NBYTES
 from ckpt_tools.core.tree import Opaque
 from ckpt_tools.errors import CorruptFile, damage
 

@@ -16,7 +16,8 @@ from typing import Any
 from ckpt_tools.core.dtypes import BY_NAME, DType, composed
 from ckpt_tools.core.extents import Extent, MemoryExtent
 from ckpt_tools.core.limits import DEFAULT_LIMITS
-from ckpt_tools.core.tensors import NumpyArray, Storage, Tensor, TensorInfo, row_major_strides
+from ckpt_tools.core.strides import row_major_strides
+from ckpt_tools.core.tensors import NumpyArray, Storage, Tensor, TensorInfo
 from ckpt_tools.core.tree import Dict, NumpyScalar, Opaque
 from ckpt_tools.errors import CorruptFile, LimitExceeded
 from ckpt_tools.pickles.machine import Constructor, Machine

@@ -119,6 +119,20 @@ def test_no_room(tmp_path: Path) -> None:
         assert names(tmp_path) == set()
 
 
+def test_no_room_for_the_end_of_a_large_file(tmp_path: Path) -> None:
+    numpy.savez(tmp_path / "in1.npz", a=numpy.ones((3, 4 << 20), "f4"))
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40 << 20, 40 << 20))\n"
+        "from ckpt_tools.cli.app import main\nmain()"
+    )
+    for target in ("out.pth", "out.safetensors"):
+        failed = run(tmp_path, code, "convert", "in1.npz", target)
+        assert failed.returncode == 5, failed.stderr
+        assert failed.stderr.startswith("ckpt: "), failed.stderr
+        assert "larger than is allowed" in failed.stderr
+        assert names(tmp_path) == set()
+
+
 def test_the_original_stays_when_there_is_no_room(tmp_path: Path) -> None:
     source(tmp_path, 1)
     (tmp_path / "out.safetensors").write_bytes(b"precious")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ckpt_tools.core.dtypes import dtype
 from ckpt_tools.core.extents import InflatedExtent, JoinedExtent, Latin1Extent, MemoryExtent
 from ckpt_tools.core.keys import Globs, names_of, natural_order, printable
-from ckpt_tools.core.tensors import AssembledTensor, Storage, StridedTensor, TensorInfo, blocks
+from ckpt_tools.core.strides import blocks
+from ckpt_tools.core.tensors import AssembledTensor, Storage, StridedTensor, TensorInfo
 
 parts = st.one_of(st.integers(0, 20), st.text(max_size=4), st.sampled_from(["a", "a/b", "0", "", '"', "\\x1b", "\x1b"]))
 keys = st.lists(st.lists(parts, min_size=1, max_size=4).map(tuple), unique_by=lambda key: repr(key), max_size=30)
