@@ -32,7 +32,10 @@ class Output(Protocol):
         """The file under its temporary name, for libraries that write by name."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes."""
+        """Append bytes, which are not changed afterwards."""
+
+    def report(self, nbytes: int) -> None:
+        """Tell of bytes that were written by name."""
 
 
 #: How a writer gets the bytes of a tensor: the caller looks over what passes (checksums, digests, progress).

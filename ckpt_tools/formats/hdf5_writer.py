@@ -115,6 +115,7 @@ def plan(root: Node, request: Request) -> WritePlan:
                         opened.seek(places[name])
                         for chunk in feed(tensor):
                             opened.write(chunk)
+                            output.report(len(chunk))
 
     return WritePlan([PlannedFile(request.path, size, write)])
 
