@@ -270,21 +270,50 @@ class AssembledTensor(Tensor):
 
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         shape = self.info.shape
+        if not self.info.count:
+            return
         in_rows = sorted(self.pieces, key=lambda item: item[0])
         if all(piece.info.shape[1:] == shape[1:] for _, piece in in_rows):  # cut along the first axis only
             for _, piece in in_rows:
                 yield from piece.chunks(limit)
             return
+        yield from self._interleaved(limit)
+
+    def _interleaved(self, limit: int) -> Iterator[bytes]:
+        """Some rows of the whole at a time, of which each piece gives its part: all are read once, side by side."""
         import numpy
 
-        whole = numpy.empty(shape, f"V{self.info.dtype.itemsize}")
-        for starts, piece in self.pieces:
-            at = tuple(slice(start, start + n) for start, n in zip(starts, piece.info.shape))
-            values = numpy.frombuffer(piece.tobytes(), whole.dtype).reshape(piece.info.shape)
-            whole[at] = values
-        flat = whole.tobytes()
-        for start in range(0, len(flat), limit):
-            yield flat[start : start + limit]
+        whole, itemsize = self.info.shape, self.info.dtype.itemsize
+        step = max(limit // (math.prod(whole[1:]) * itemsize), 1)
+        abreast = max(1, len({starts[1:] for starts, _ in self.pieces}))
+        streams = [_Stream(piece.chunks(max(limit // abreast, itemsize))) for _, piece in self.pieces]
+        for first in range(0, whole[0], step):
+            rows = numpy.empty((min(step, whole[0] - first), *whole[1:]), f"V{itemsize}")
+            for (starts, piece), stream in zip(self.pieces, streams):
+                low, high = max(first, starts[0]), min(first + len(rows), starts[0] + piece.info.shape[0])
+                part = (high - low, *piece.info.shape[1:])
+                if low < high and 0 not in part:
+                    at = tuple(slice(start, start + n) for start, n in zip((low - first, *starts[1:]), part))
+                    rows[at] = numpy.frombuffer(stream.take(math.prod(part) * itemsize), rows.dtype).reshape(part)
+            yield rows.tobytes()
+
+
+class _Stream:
+    """Bytes that come in chunks of their own, taken in any number."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = b""
+
+    def take(self, nbytes: int) -> bytes:
+        """The next ``nbytes`` bytes."""
+        pieces, have = [self._rest], len(self._rest)
+        while have < nbytes:
+            pieces.append(next(self._chunks))
+            have += len(pieces[-1])
+        data = b"".join(pieces)
+        self._rest = data[nbytes:]
+        return data[:nbytes]
 
 
 class CompositeTensor(Tensor):

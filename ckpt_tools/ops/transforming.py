@@ -9,7 +9,7 @@ from ckpt_tools.core.dtypes import BY_NAME
 from ckpt_tools.core.extents import MemoryExtent
 from ckpt_tools.core.limits import CHUNK_NBYTES
 from ckpt_tools.core.strides import row_major_strides
-from ckpt_tools.core.tensors import Storage, StridedTensor, Tensor, TensorInfo
+from ckpt_tools.core.tensors import AssembledTensor, Storage, StridedTensor, Tensor, TensorInfo
 from ckpt_tools.errors import UsageError
 from ckpt_tools.mapping.recipes import Filling, Recipe, joined_shape
 from ckpt_tools.mapping.transforms import Blocks, Permute, Reshape, Rows, Transform
@@ -48,7 +48,12 @@ def transformed(tensor: Tensor, steps: Sequence[Transform]) -> Tensor:
     """``tensor`` after all steps. UsageError when one does not fit its shape."""
     for step in steps:
         info = TensorInfo(tensor.info.dtype, step.shape_after(tensor.info.shape))
-        tensor = _view(tensor, info, step) or _in_new_order(tensor, step) or DerivedTensor(tensor, info, step)
+        tensor = (
+            _view(tensor, info, step)
+            or _turned(tensor, info, step)
+            or _in_new_order(tensor, step)
+            or DerivedTensor(tensor, info, step)
+        )
     return tensor
 
 
@@ -77,6 +82,16 @@ def _view(tensor: Tensor, info: TensorInfo, step: Transform) -> Tensor | None:
         conj=tensor.conj,
         neg=tensor.neg,
     )
+
+
+def _turned(tensor: Tensor, info: TensorInfo, step: Transform) -> Tensor | None:
+    """Of a tensor in pieces, each piece with its axes in the new order."""
+    if not isinstance(tensor, AssembledTensor) or not isinstance(step, Permute):
+        return None
+    pieces = [
+        (tuple(starts[axis] for axis in step.axes), transformed(piece, (step,))) for starts, piece in tensor.pieces
+    ]
+    return AssembledTensor(info, pieces, alias=tensor.alias, note=tensor.note)
 
 
 def _in_new_order(tensor: Tensor, step: Transform) -> Tensor | None:

@@ -14,6 +14,8 @@ from ckpt_tools.core.extents import InflatedExtent, JoinedExtent, Latin1Extent, 
 from ckpt_tools.core.keys import Globs, names_of, natural_order, printable
 from ckpt_tools.core.strides import blocks
 from ckpt_tools.core.tensors import AssembledTensor, Storage, StridedTensor, TensorInfo
+from ckpt_tools.mapping.transforms import Permute
+from ckpt_tools.ops.transforming import transformed
 
 parts = st.one_of(st.integers(0, 20), st.text(max_size=4), st.sampled_from(["a", "a/b", "0", "", '"', "\\x1b", "\x1b"]))
 keys = st.lists(st.lists(parts, min_size=1, max_size=4).map(tuple), unique_by=lambda key: repr(key), max_size=30)
@@ -94,7 +96,9 @@ def test_assembled_pieces_are_the_whole(rows: int, columns: int, cut_row: int, c
             storage = Storage(MemoryExtent(part.tobytes()))
             pieces.append(((r0, c0), StridedTensor(TensorInfo(dtype("int32"), part.shape), storage)))
     tensor = AssembledTensor(TensorInfo(dtype("int32"), whole.shape), pieces)
-    assert tensor.tobytes() == whole.tobytes()
+    for limit in (4, 24, 4096):
+        assert b"".join(tensor.chunks(limit)) == whole.tobytes()
+        assert b"".join(transformed(tensor, (Permute((1, 0)),)).chunks(limit)) == whole.T.tobytes()
 
 
 @given(st.binary(max_size=300), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), max_size=6))

@@ -33,6 +33,11 @@ def test_columns() -> None:
     assert b"".join(whole.chunks(4)) == b"abcdef"
 
 
+def test_nothing_in_pieces() -> None:
+    whole = AssembledTensor(TensorInfo(UINT8, (2, 0, 3)), [((0, 0, 0), piece((2, 0, 2), b""))])
+    assert whole.tobytes() == b""
+
+
 def test_pieces_without_elements_are_in_nobodys_way() -> None:
     whole = AssembledTensor(TensorInfo(UINT8, (2,)), [((1,), piece((0,), b"")), ((0,), piece((2,), b"ab"))])
     assert whole.tobytes() == b"ab"
