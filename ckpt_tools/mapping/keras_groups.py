@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ckpt_tools.mapping.kinds import LEAVES_BY_FAMILY, LayerPart, Shape, kind_by_gates
@@ -45,6 +45,8 @@ _KINDS = {
     **{f"conv{rank}d_transpose": f"conv_transpose{rank}d" for rank in (1, 2, 3)},
     **{f"depthwise_conv{rank}d": f"depthwise_conv{rank}d" for rank in (1, 2)},
 }
+#: The attributes of Keras' attention that are layers, with the names that these have. ``GroupQueryAttention`` has them
+#: with an underscore before.
 _PROJECTIONS = {
     "query_dense": "query",
     "key_dense": "key",
@@ -64,18 +66,17 @@ class Spoken(NamedTuple):
 
 def spoken_names(variables: Mapping[str, tuple[Shape, str | None]]) -> dict[str, Spoken]:
     """For each name of the form ``…/vars/N`` what it says. ``variables`` have their shape and the format's second name."""
-    groups: dict[str, dict[int, str]] = defaultdict(dict)
-    for name in variables:
-        owner, marked, number = name.rpartition("/vars/")
-        if marked and number.isdecimal():
-            groups[owner][int(number)] = name
+    groups = _groups(variables)
     found: dict[str, Spoken] = {}
     for owner, numbered in groups.items():
         shapes = {index: variables[name][0] for index, name in numbered.items()}
-        leaves, kind = _variables_of(owner.split("/"), shapes)
+        projection = _projection(owner, groups, variables)
+        leaves, kind = (_WITH_BIAS, "") if projection else _variables_of(owner.split("/"), shapes)
         for index, name in numbered.items():
             alias = variables[name][1]
-            path = _path(owner.split("/"), alias)
+            path = [*_path(owner.split("/"), alias)]
+            if projection:
+                path[-1:] = [projection]
             leaf = leaves[index] if index < len(leaves) else (alias or str(index)).rpartition("/")[2]
             part = LEAVES_BY_FAMILY["keras"].get(leaf, "")
             known = LayerPart(kind, part) if kind else None
@@ -83,12 +84,53 @@ def spoken_names(variables: Mapping[str, tuple[Shape, str | None]]) -> dict[str,
     return found
 
 
+def names_by_groups(variables: Mapping[str, tuple[Shape, str]]) -> dict[str, str]:
+    """The paths of groups as names, for names of the form ``…/vars/N``: outside Keras' own containers these are the
+    attributes of a model. ``variables`` have their shape and the name that the last segment is taken from."""
+    groups = _groups(variables)
+    found: dict[str, str] = {}
+    for owner, numbered in groups.items():
+        projection = _projection(owner, groups, variables)
+        path = _beside(owner) + projection if projection else owner.removesuffix("/cell")
+        for name in numbered.values():
+            found[name] = f"{path}/{variables[name][1].rpartition('/')[2]}"
+    return found
+
+
+def _groups(names: Iterable[str]) -> dict[str, dict[int, str]]:
+    """Names of variables by the group that has them and their position there."""
+    groups: dict[str, dict[int, str]] = defaultdict(dict)
+    for name in names:
+        owner, marked, number = name.rpartition("/vars/")
+        if marked and number.isdecimal():
+            groups[owner][int(number)] = name
+    return groups
+
+
+def _projection(
+    owner: str, groups: Mapping[str, Mapping[int, str]], variables: Mapping[str, tuple[Shape, object]]
+) -> str:
+    """What Keras calls the projection of its attention that a group is; "" for any other. Users have attributes of the
+    same names: only Keras' own attention keeps the heads apart, in four kernels of three axes."""
+    attention = _beside(owner)
+    last = owner[len(attention) :]
+    hidden = "_" if last.startswith("_") else ""
+    projection = _PROJECTIONS.get(last.removeprefix("_"), "")
+    if not projection:
+        return ""
+    kernels = [groups.get(f"{attention}{hidden}{name}", {}).get(0) for name in _PROJECTIONS]
+    return projection if all(name is not None and len(variables[name][0]) == 3 for name in kernels) else ""
+
+
+def _beside(owner: str) -> str:
+    """The path of a group without its last segment: what the groups beside it begin with."""
+    return owner[: owner.rfind("/") + 1]
+
+
 def _variables_of(owner: list[str], shapes: Mapping[int, Shape]) -> tuple[tuple[str, ...], str]:
     """The names of a layer's variables by position, empty when they are not known, and the layer's kind."""
     if owner[-1] == "cell" and _is_recurrent(shapes):
         return _RECURRENT, ""
-    if owner[-1] in _PROJECTIONS:
-        return _WITH_BIAS, ""
     if len(owner) < 2 or owner[-2] != "layers":
         return (), ""
     layer = _COUNT.sub("", owner[-1])
@@ -107,6 +149,4 @@ def _path(owner: list[str], alias: str | None) -> Iterator[str]:
     if alias is not None:
         yield from alias.split("/")[:-1]
         return
-    for part in owner:
-        if part != "layers":
-            yield _PROJECTIONS.get(part, part)
+    yield from (part for part in owner if part != "layers")

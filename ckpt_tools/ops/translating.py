@@ -16,7 +16,7 @@ from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.tensors import CompositeTensor, StringTensor, Tensor
 from ckpt_tools.core.tree import Node
 from ckpt_tools.errors import UsageError, WriteRefused
-from ckpt_tools.mapping.keras_groups import spoken_names
+from ckpt_tools.mapping.keras_groups import names_by_groups, spoken_names
 from ckpt_tools.mapping.kinds import (
     CONVOLUTIONS,
     KINDS,
@@ -343,17 +343,9 @@ def _paddle(name: str, tensor: Tensor) -> Stored:
 def _namings(stored: list[Stored]) -> list[list[Stored]]:
     """The tensors under the names that tell most, and under the paths of Keras' groups where these differ: models that
     are not made of Keras' own containers have attributes there, as the same model has elsewhere."""
-    grouped = [replace(each, spoken=_by_group(each.name, each.spoken)) if each.spoken else each for each in stored]
+    names = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
+    grouped = [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
     return [stored, grouped] if grouped != stored else [stored]
-
-
-def _by_group(name: str, spoken: str) -> str:
-    """The path of the group with the last segment of the spoken name."""
-    owner, marked, _ = name.rpartition("/vars/")
-    if not marked:
-        return spoken
-    leaf = spoken.rpartition("/")[2]
-    return f"{owner.removesuffix('/cell')}/{leaf}"
 
 
 def _common_prefix(stored: Sequence[Stored]) -> str:
