@@ -1,8 +1,10 @@
 """Which neutral tensor of a source is which of a target: by the tree that their names are, and never by likelihood.
 
 Going down both trees, what has one name below one place is one. Lists are matched by their numbers, also where Keras
-counts (``block``, ``block_1``) what others number. What is left below a place is paired where structure leaves a single
-possibility: a layer, or a tensor, whose parts and shapes occur once on either side. Everything else stays unpaired.
+counts (``block``, ``block_1``) what others number. Where one side has all that a place holds below a name that
+the other does not have (``encoder.layers.0``, ``encoder/block``), the name is passed over. What is left below a place is
+paired where structure leaves a single possibility: a layer, or a tensor, whose parts and shapes occur once on either side.
+Everything else stays unpaired.
 """
 
 from __future__ import annotations
@@ -118,6 +120,20 @@ def _is_wrapper(node: _Node) -> bool:
     return not node.tensors and len(node.children) == 1
 
 
+def _unwrapped(a: _Node, b: _Node) -> tuple[_Node, _Node]:
+    """Two places that are one and hold the like, without a name that only one of them has around all that it holds."""
+    inner_a, inner_b = a, b
+    while not _overlap(inner_a, inner_b) and _is_wrapper(inner_a) != _is_wrapper(inner_b):
+        if _is_wrapper(inner_a):
+            (inner_a,) = inner_a.children.values()
+        else:
+            (inner_b,) = inner_b.children.values()
+    if inner_a is a and inner_b is b:
+        return a, b
+    holds = a.signature()
+    return (inner_a, inner_b) if holds is not None and holds == b.signature() else (a, b)
+
+
 class _Pairing:
     def __init__(self, pairs: Pairs, *, by_structure: bool) -> None:
         self.pairs = pairs
@@ -125,6 +141,8 @@ class _Pairing:
 
     def run(self, a: _Node, b: _Node) -> Left:
         """Pair two places that are one; gives back what is left on either side."""
+        if self.by_structure:
+            a, b = _unwrapped(a, b)
         for name in a.tensors.keys() & b.tensors.keys():
             self._take(a.tensors[name], b.tensors[name])
         left_a = [each for name, each in a.tensors.items() if name not in b.tensors]

@@ -65,3 +65,22 @@ def test_a_name_that_is_left_is_looked_for_near_by_first() -> None:
     ours = side("x.norm.weight", "x.extra.weight", "y.norm.weight", norm=(7,), extra=(4,))
     theirs = side("x.norm.weight", "x.other.weight", "y.norm.weight", norm=(7,), other=(4,))
     assert paired(ours, theirs)["x.other.weight"] == "x.extra.weight"
+
+
+def test_a_name_around_all_of_a_place_is_passed_over() -> None:
+    blocks = ("block.a.weight", "block.b.weight", "block_1.a.weight", "block_1.b.weight")
+    ours = side("head.weight", *(f"encoder.{name}" for name in blocks))
+    theirs = side("head.weight", *(f"encoder.layers.{i}.{part}.weight" for i in range(2) for part in "ab"))
+    assert paired(ours, theirs)["encoder.layers.1.b.weight"] == "encoder.block_1.b.weight"
+    assert paired(theirs, ours)["encoder.block.a.weight"] == "encoder.layers.0.a.weight"
+    assert paired(ours, theirs, by_structure=False) == {"head.weight": "head.weight"}
+
+
+def test_a_place_that_holds_something_else_keeps_its_names() -> None:
+    ours = side("head.weight", "encoder.a.weight", "encoder.b.weight")
+    theirs = side("head.weight", "encoder.inner.a.weight", "encoder.inner.b.weight", "encoder.inner.c.weight")
+    assert paired(ours, theirs) == {"head.weight": "head.weight"}
+    theirs = side("head.weight", "encoder.inner.a.weight", "encoder.inner.b.bias")
+    assert "encoder.inner.a.weight" not in paired(ours, theirs)
+    theirs = side("head.weight", "encoder.inner.a.weight", "encoder.inner.b.weight", "encoder.other.weight")
+    assert paired(ours, theirs) == {"head.weight": "head.weight"}
