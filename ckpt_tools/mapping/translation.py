@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ckpt_tools.core.keys import Globs
 from ckpt_tools.errors import UsageError
@@ -97,14 +98,14 @@ class _Translator:
         spellings = spell(self.source.family, self.source.tensors)
         items = self._items(spellings)
         self._check_weight_norm(items)
-        targets = spell(self.family, self.target.tensors) if self.target is not None else None
-        wanted = [piece for spelling in targets or () for piece in spelling.pieces]
-        items = self._with_weight_norm(items, wanted if targets is not None else None)
-        if targets is None:
+        if self.target is None:
+            if self.family == "keras":
+                items = [fused for item in items for fused in _fused(item, items)]
             targets = name_in(self.family, [item for item in items if item.piece.layer.part != BATCH_COUNTER])
             pairs = {item.piece.name: item for item in items}
         else:
-            pairs = self._paired(items, wanted)
+            targets = spell(self.family, self.target.tensors)
+            pairs = self._paired(items, [piece for spelling in targets for piece in spelling.pieces])
         used: set[str] = set()
         for spelling in targets:
             recipe = self._recipe(spelling, pairs)
@@ -128,16 +129,6 @@ class _Translator:
                 found[piece.name] = Item(piece, self.source.family, (ingredient,))
         return list(found.values())
 
-    def _with_weight_norm(self, items: list[Item], wanted: Sequence[Piece] | None) -> list[Item]:
-        """Weights as the target has them: fused, when it knows no weight norm, taken apart when only it has it."""
-        if self.family == "keras" or (wanted is not None and not _has_weight_norm(wanted)):
-            return [fused for item in items for fused in _fused(item, items)]
-        parts = {piece.layer.part for piece in (item.piece for item in items)}
-        if wanted is not None and _has_weight_norm(wanted) and "weight_v" not in parts:
-            owners = {piece.path for piece in wanted if piece.layer.part == "weight_g"}
-            return [part for item in items for part in self._apart(item, owners)]
-        return items
-
     def _check_weight_norm(self, items: Sequence[Item]) -> None:
         """Magnitudes have to be those of torch's first axis: Paddle keeps them without saying for which axis they are."""
         for item in items:
@@ -152,33 +143,23 @@ class _Translator:
                 if item.piece.certainty < Certainty.ASKED:
                     self._undecided["linear",][source] = item.piece.shape or ()
 
-    def _apart(self, item: Item, owners: set[tuple[str, ...]]) -> list[Item]:
-        """A weight as weight_v, and its rows' norms as weight_g."""
-        piece = item.piece
-        if piece.layer.part != "weight" or piece.path not in owners:
-            return [item]
-        steps = to_torch(item.family, piece.layer, piece.shape or ())
-        if steps is None:
-            return [item]
-        rows = shape_after(steps, piece.shape or ())[:1]
-        norms = _after(item.ingredients[0], (*steps, RowNorms()))
-        kind = piece.layer.kind
-        return [
-            Item(replace(piece, layer=LayerPart(kind, "weight_g"), shape=rows), "torch", (norms,)),
-            Item(replace(piece, layer=LayerPart(kind, "weight_v")), item.family, item.ingredients),
-        ]
-
     # ---- pairing
 
     def _paired(self, items: Sequence[Item], wanted: Sequence[Piece]) -> dict[str, Item]:
-        """The item for each neutral name of the target that has one."""
-        pieces = list({piece.name: piece for piece in wanted}.values())
+        """The item for each neutral name of the target that has one. Weights under weight norm are paired as the one
+        weight that they are, and are then given as the target has them."""
+        ours = [fused for item in items for fused in _fused(item, items)]
+        theirs = _whole({piece.name: piece for piece in wanted})
         pairs = pair(
-            [_placed(at, item.piece, item.family) for at, item in enumerate(items)],
-            [_placed(at, piece, self.family) for at, piece in enumerate(pieces)],
+            [_placed(at, item.piece, item.family) for at, item in enumerate(ours)],
+            [_placed(at, whole, self.family) for at, (whole, _) in enumerate(theirs)],
             by_structure=not self.partial,
         )
-        return {pieces[theirs].name: items[ours] for theirs, ours in pairs.items()}
+        found: dict[str, Item] = {}
+        for at, other in pairs.items():
+            whole, parts = theirs[at]
+            found.update(_apart(ours[other], parts, items) if parts is not None else {whole.name: ours[other]})
+        return found
 
     # ---- recipes
 
@@ -286,11 +267,11 @@ def _after(ingredient: Ingredient, steps: Transforms) -> Ingredient:
 def _fused(item: Item, items: Sequence[Item]) -> list[Item]:
     """weight_g and weight_v as one weight, the layout of which is still that of weight_v."""
     piece = item.piece
-    magnitudes = _beside(item, "weight_g", items) if piece.layer.part in ("weight_g", "weight_v") else None
+    if piece.layer.part == "weight_g" and _beside(item, "weight_v", items) is not None:
+        return []
+    magnitudes = _beside(item, "weight_g", items) if piece.layer.part == "weight_v" else None
     if magnitudes is None:
         return [item]
-    if piece.layer.part == "weight_g":
-        return []
     rank = len(piece.shape or ())
     if not piece.layer.kind and 3 <= rank <= 5:
         piece = replace(
@@ -307,8 +288,45 @@ def _before_joining(item: Item, kind: str) -> Transforms | None:
     return to_torch(item.family, LayerPart(kind, "weight_v"), item.piece.shape or ()) if kind else None
 
 
-def _has_weight_norm(pieces: Sequence[Piece]) -> bool:
-    return any(piece.layer.part == "weight_g" for piece in pieces)
+class _WeightNorm(NamedTuple):
+    """The two pieces of the target that make one weight."""
+
+    magnitudes: Piece
+    directions: Piece
+
+
+def _whole(wanted: Mapping[str, Piece]) -> list[tuple[Piece, _WeightNorm | None]]:
+    """The pieces of the target, weight_g and weight_v as the weight that they make, with both."""
+    magnitudes = {(p.prefix, p.path): p for p in wanted.values() if p.layer.part == "weight_g"}
+    directions = {(p.prefix, p.path): p for p in wanted.values() if p.layer.part == "weight_v"}
+    found: list[tuple[Piece, _WeightNorm | None]] = []
+    for piece in wanted.values():
+        owner, part = (piece.prefix, piece.path), piece.layer.part
+        if part == "weight_v" and owner in magnitudes:
+            weight = replace(piece, layer=LayerPart(piece.layer.kind, "weight"))
+            found.append((weight, _WeightNorm(magnitudes[owner], piece)))
+        elif part != "weight_g" or owner not in directions:
+            found.append((piece, None))
+    return found
+
+
+def _apart(item: Item, wanted: _WeightNorm, items: Sequence[Item]) -> dict[str, Item]:
+    """What there is for weight_g and weight_v of the target: the source's own, or its weight and the norms of its rows.
+    Without the norms where the kind of layer, and so what its rows are, is not known."""
+    if item.join:
+        own = {part: _beside(item, part, items) for part in ("weight_g", "weight_v")}
+        return {piece.name: other for piece in wanted if (other := own[piece.layer.part]) is not None}
+    piece = item.piece
+    directions = replace(piece, layer=LayerPart(piece.layer.kind, "weight_v"))
+    found = {wanted.directions.name: Item(directions, item.family, item.ingredients)}
+    kind = piece.layer.kind or wanted.directions.layer.kind
+    steps = to_torch(item.family, LayerPart(kind, "weight_v"), piece.shape or ())
+    if steps is not None:
+        rows = shape_after(steps, piece.shape or ())[:1]
+        norms = _after(item.ingredients[0], (*steps, RowNorms()))
+        magnitudes = replace(piece, layer=LayerPart(kind, "weight_g"), shape=rows)
+        found[wanted.magnitudes.name] = Item(magnitudes, "torch", (norms,))
+    return found
 
 
 def _placed(index: int, piece: Piece, family: str) -> Placed:
