@@ -72,13 +72,85 @@ class ResNet(keras.Model):
         return self.fc(ops.mean(x, (1, 2)))
 
 
+class EncoderLayer(layers.Layer):
+    def __init__(self, size: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.self_attn = layers.MultiHeadAttention(heads, size // heads)
+        self.linear1 = layers.Dense(hidden, activation="relu")
+        self.linear2 = layers.Dense(size)
+        self.norm1 = layers.LayerNormalization(epsilon=_EPSILON)
+        self.norm2 = layers.LayerNormalization(epsilon=_EPSILON)
+
+    def call(self, x):  # type: ignore[no-untyped-def]
+        x = self.norm1(x + self.self_attn(x, x))
+        return self.norm2(x + self.linear2(self.linear1(x)))
+
+
+class Encoder(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = layers.Embedding(8, 8)
+        self.encoder = [EncoderLayer(8, 2, 8) for _ in range(2)]
+        self.head = layers.Dense(8)
+
+    def call(self, x):  # type: ignore[no-untyped-def]
+        x = self.embed(x)
+        for layer in self.encoder:
+            x = layer(x)
+        return self.head(x)
+
+
+class FeedForwardTransformer(layers.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.self_attn = layers.MultiHeadAttention(2, 4)
+        self.norm1 = layers.LayerNormalization(epsilon=_EPSILON)
+        self.conv1 = layers.Conv1D(8, 3, padding="same", activation="relu")
+        self.conv2 = layers.Conv1D(8, 1)
+        self.norm2 = layers.LayerNormalization(epsilon=_EPSILON)
+
+    def call(self, x):  # type: ignore[no-untyped-def]
+        x = self.norm1(x + self.self_attn(x, x))
+        return self.norm2(x + self.conv2(self.conv1(x)))
+
+
+class FastSpeech(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = layers.Embedding(8, 8)
+        self.encoder = [FeedForwardTransformer() for _ in range(2)]
+        self.predictor = keras.Sequential(
+            [layers.Dense(8, activation="relu"), layers.LayerNormalization(epsilon=_EPSILON), layers.Dense(1)]
+        )
+        self.decoder = [FeedForwardTransformer() for _ in range(2)]
+        self.feat_out = layers.Dense(8)
+        self.postnet = keras.Sequential(
+            [layers.Conv1D(8, 5, padding="same", use_bias=False), layers.BatchNormalization(epsilon=_EPSILON)]
+        )
+
+    def call(self, tokens):  # type: ignore[no-untyped-def]
+        x = self.embed(tokens)
+        for block in self.encoder:
+            x = block(x)
+        x = x * ops.sigmoid(self.predictor(x))
+        for block in self.decoder:
+            x = block(x)
+        x = self.feat_out(x)
+        return x + ops.tanh(self.postnet(x))
+
+
 def _built(model: keras.Model, *shape: int) -> keras.Model:
     model(np.zeros(shape, "f4"))
     return model
 
 
-MODELS = {"crnn": lambda: _built(Crnn(), 2, 5, 8, 1), "resnet": lambda: _built(ResNet(), 1, 5, 4, 3)}
+MODELS = {
+    "crnn": lambda: _built(Crnn(), 2, 5, 8, 1),
+    "resnet": lambda: _built(ResNet(), 1, 5, 4, 3),
+    "transformer": lambda: _built(Encoder(), 2, 6),
+    "fastspeech": lambda: _built(FastSpeech(), 2, 6),
+}
 
 
 def run(model: keras.Model, batch: np.ndarray) -> np.ndarray:
-    return np.asarray(model(np.moveaxis(batch, 1, -1), training=False))
+    return np.asarray(model(np.moveaxis(batch, 1, -1) if batch.ndim > 2 else batch, training=False))
