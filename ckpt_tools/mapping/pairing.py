@@ -233,13 +233,19 @@ def _inverted(signatures: Mapping[Name, object]) -> dict[object, list[Name]]:
 
 def _same_lists(ours: Mapping[str, _Node], theirs: Mapping[str, _Node]) -> list[tuple[str, str]]:
     """Members of lists that have the same numbers and, number by number, the same structure, where no other list of
-    either side has."""
+    either side has. Words before the numbers are the same, or one side has none: ``fc0`` and ``fc1`` are not what Keras
+    counts as ``dense`` and ``dense_1``, in whatever order these were made."""
     a, b = _lists(ours), _lists(theirs)
     matched = _unique(
         {stem: _list_signature(members) for stem, members in a.items()},
         {stem: _list_signature(members) for stem, members in b.items()},
     )
-    return [(a[one][number][0], b[other][number][0]) for one, other in matched for number in a[one]]
+    return [
+        (a[one][number][0], b[other][number][0])
+        for one, other in matched
+        if one == other or not one or not other
+        for number in a[one]
+    ]
 
 
 def _lists(children: Mapping[str, _Node]) -> dict[str, dict[int, tuple[str, _Node]]]:

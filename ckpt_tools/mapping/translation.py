@@ -77,6 +77,8 @@ class Translation:
     conflicts: list[str] = field(default_factory=list)
     #: the kinds of layer that took part
     kinds: set[str] = field(default_factory=set)
+    #: how many parts of names the paired tensors have in common
+    agreement: int = 0
 
 
 def translate(source: Side, family: str, target: Side | None = None, *, partial: bool = False) -> Translation:
@@ -158,6 +160,7 @@ class _Translator:
         found: dict[str, Item] = {}
         for at, other in pairs.items():
             whole, parts = theirs[at]
+            self.result.agreement += len({*ours[other].piece.path} & {*whole.path})
             found.update(_apart(ours[other], parts, items) if parts is not None else {whole.name: ours[other]})
         return found
 

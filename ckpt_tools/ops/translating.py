@@ -146,7 +146,7 @@ def plan_translation(
         for ours in _namings(stored)
         for theirs in (target.sides if target is not None else [None])
     ]
-    best = min(attempts, key=_obstacle_count)
+    best = _best(attempts)
     tied = _settle_ties(best, weights, target.same_as if target is not None else {})
     aliases = target.aliases if target is not None else {}
     obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
@@ -210,6 +210,27 @@ def _carried(
     names = {leaf.key: leaf.name for leaf in leaves}
     keeps_name = family != "keras" and container
     return carry(source, family, known, names, model, target, recipes, to, container if keeps_name else ("optimizer",))
+
+
+def _best(attempts: Sequence[Translation]) -> Translation:
+    """The attempt with the fewest obstacles; of several, the one whose pairs have most of their names in common. Where
+    that leaves two that do not make the same, the names decide nothing, which is a conflict."""
+
+    def rank(found: Translation) -> tuple[int, int]:
+        return _obstacle_count(found), -found.agreement
+
+    best = min(attempts, key=rank)
+    made = _made(best)
+    for rival in attempts:
+        differ = [name for name, made_of in _made(rival).items() if made_of != made.get(name)]
+        if differ and rank(rival) == rank(best) and not _obstacle_count(best):
+            best.conflicts.append(f"layer names and attributes pair other tensors with {listed(differ)}")
+            break
+    return best
+
+
+def _made(found: Translation) -> dict[str, Recipe]:
+    return {recipe.target: replace(recipe, why="") for recipe in found.recipes}
 
 
 def _obstacle_count(found: Translation) -> int:
