@@ -1,6 +1,7 @@
 """keras.Model and keras.Layer, tf.Module, tf.train.Checkpoint: variables, and the graph of objects that a restore walks.
 
-Keras variables are named by their path (``conv1/kernel``); the other objects by where TensorFlow would store them. The
+Keras variables are named by their path (``conv1/kernel``), with further names by groups of ``.weights.h5`` and by attributes
+of the user's classes; the other objects are named by where TensorFlow would store them. The
 graph is that of ``tf.train.Checkpoint``: tensorflow/python/checkpoint/restore.py matches it child by child, by name.
 """
 
@@ -28,6 +29,8 @@ _PARTS = {
     "moving_variance": "running_var",
 }
 _RECURRENT_PARTS = {"kernel": "weight_ih", "recurrent_kernel": "weight_hh", "bias": "bias_ih"}
+#: Keras' models that are told which layers they have; Functional has no public name.
+_CONTAINERS = ("Sequential", "Functional")
 _SEED = "seed_generator_state"
 
 
@@ -69,7 +72,7 @@ def _keras_variables(
         kind = _kind(layer)
         for variable in (*layer._trainable_variables, *layer._non_trainable_variables):
             owners[id(variable)] = kind, _part(kind, variable.name) if kind else ""
-    groups = _group_names(model, keras)
+    groups, attributes = _group_names(model, keras), _attribute_names(model, keras)
     first: dict[int, str] = {}
     for variable in model.variables:
         kind, part = owners.get(id(variable), ("", ""))
@@ -80,6 +83,8 @@ def _keras_variables(
             names["group"] = groups[id(variable)]
         if node is not None and graph is not None:
             names["object"] = graph.nodes[node].path + _ATTRIBUTE
+        if attributes.get(id(variable), variable.path) != variable.path:
+            names["attribute"] = attributes[id(variable)]
         yield LiveTensor(
             variable.path,
             str(variable.dtype),
@@ -141,6 +146,58 @@ def _group_names(model: Any, keras: Any) -> dict[int, str]:
 
     visit(model, "")
     return found
+
+
+def _attribute_names(model: Any, keras: Any) -> dict[int, str]:
+    """What each variable would be called by the attributes of the user's own classes (``encoder/0/norm/gamma``), by
+    identity. Layers in Keras' containers have their names, what is inside Keras' own layers has its name there."""
+    found: dict[int, str] = {}
+    seen: set[int] = set()
+
+    def visit(owner: Any, path: str) -> None:
+        if id(owner) in seen:
+            return
+        if isinstance(owner, keras.layers.Layer):
+            seen.add(id(owner))
+            for variable, name in _own_names(owner, keras):
+                found.setdefault(id(variable), f"{path}{name}")
+        for name, child in _named_children(owner, keras):
+            visit(child, f"{path}{name}/")
+
+    visit(model, "")
+    return found
+
+
+def _own_names(layer: Any, keras: Any) -> Iterator[tuple[Any, str]]:
+    """The variables that a layer has itself; those of Keras' own layers with all that is inside."""
+    if _is_of_keras(layer) and not _is_container(layer, keras):
+        around = f"{layer.path}/"
+        yield from ((each, each.path[len(around) :]) for each in layer.variables if each.path.startswith(around))
+    else:
+        yield from ((each, each.name) for each in (*layer._trainable_variables, *layer._non_trainable_variables))
+
+
+def _named_children(owner: Any, keras: Any) -> Iterator[tuple[str, Any]]:
+    """What may have layers, by the names that a user gave."""
+    if isinstance(owner, dict):
+        yield from ((str(key), child) for key, child in owner.items())
+    elif isinstance(owner, (list, tuple)):
+        yield from ((str(index), child) for index, child in enumerate(owner))
+    elif isinstance(owner, keras.layers.Layer) and _is_container(owner, keras):
+        yield from ((layer.name, layer) for layer in owner.layers)
+    elif isinstance(owner, keras.layers.Layer) and not _is_of_keras(owner):
+        own = dir(keras.Model) if isinstance(owner, keras.Model) else dir(keras.layers.Layer)
+        attributes = {name: child for name, child in vars(owner).items() if name not in own}
+        yield from sorted(attributes.items(), key=lambda named: (named[0].startswith("_"), named[0]))
+
+
+def _is_of_keras(layer: Any) -> bool:
+    return type(layer).__module__.startswith("keras.")
+
+
+def _is_container(layer: Any, keras: Any) -> bool:
+    """Whether it is a model whose layers Keras knows by their names, Sequential or Functional."""
+    return isinstance(layer, keras.Model) and any(cls.__name__ in _CONTAINERS for cls in type(layer).__mro__)
 
 
 def _tracked_variables(graph: LiveGraph | None, optimizers: set[int]) -> Iterator[LiveTensor]:

@@ -536,6 +536,7 @@ _NAMINGS = {
     "variable": "variable names",
     "object": "object paths",
     "group": "group paths",
+    "attribute": "attributes",
 }
 
 

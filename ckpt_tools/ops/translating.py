@@ -34,13 +34,15 @@ from ckpt_tools.mapping.rule_files import RuleFile
 from ckpt_tools.mapping.rules import Rule, literal
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
-from ckpt_tools.ops.comparands import Comparand
+from ckpt_tools.ops.comparands import Comparand, Row
 from ckpt_tools.ops.optimizing import CarriedState, NotSure, Weight, carry
 from ckpt_tools.ops.transforming import bytes_of
 
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
 _NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
+#: The one of a model's names that no file has.
+_ATTRIBUTE = "attribute"
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def plan_translation(
     target = _target(targets[0], writer, prefix) if targets else None
     attempts = [
         translate(Side(family, ours), wishes.family, theirs, partial=wishes.partial)
-        for ours in _namings(stored)
+        for ours in _namings(stored, _attributes(models))
         for theirs in (target.sides if target is not None else [None])
     ]
     best = _best(attempts)
@@ -224,7 +226,7 @@ def _best(attempts: Sequence[Translation]) -> Translation:
     for rival in attempts:
         differ = [name for name, made_of in _made(rival).items() if made_of != made.get(name)]
         if differ and rank(rival) == rank(best) and not _obstacle_count(best):
-            best.conflicts.append(f"layer names and attributes pair other tensors with {listed(differ)}")
+            best.conflicts.append(f"names of layers and attributes do not agree on what becomes {listed(differ)}")
             break
     return best
 
@@ -289,12 +291,7 @@ def _stored(
     """The weights with what is known of them."""
     tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
     described = _described(family, tensors, Counter(tensor.alias for tensor in source.tensors.values()))
-    told = {
-        name: (row, model.label)
-        for model in models
-        for row in model.rows
-        for name in (row.name, *row.other_names.values())
-    }
+    told = {name: (row, model.label) for model in models for row in model.rows for name in _file_names(row)}
     asked = [(Globs([glob]), glob, kind) for glob, kind in kinds]
     used: set[str] = set()
     found = []
@@ -361,12 +358,32 @@ def _paddle(name: str, tensor: Tensor) -> Stored:
     return Stored(name, tensor.info.shape, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
 
 
-def _namings(stored: list[Stored]) -> list[list[Stored]]:
-    """The tensors under the names that tell most, and under the paths of Keras' groups where these differ: models that
-    are not made of Keras' own containers have attributes there, as the same model has elsewhere."""
-    names = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
-    grouped = [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
-    return [stored, grouped] if grouped != stored else [stored]
+def _namings(stored: list[Stored], attributes: Mapping[str, str]) -> list[list[Stored]]:
+    """The tensors in each way they can be called: by the names that tell most; by the paths of Keras' groups, which are
+    attributes where a model is not made of Keras' own containers; by the ``attributes`` that a model tells for them."""
+    groups = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
+    found = [stored]
+    for names in (groups, attributes):
+        renamed = [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
+        if renamed not in found:
+            found.append(renamed)
+    return found
+
+
+def _attributes(models: Sequence[Comparand]) -> dict[str, str]:
+    """What models tell of attributes, for each name that a file may have."""
+    return {
+        name: row.other_names[_ATTRIBUTE]
+        for model in models
+        for row in model.rows
+        if _ATTRIBUTE in row.other_names
+        for name in _file_names(row)
+    }
+
+
+def _file_names(row: Row) -> list[str]:
+    """The names that a file may have for a model's tensor."""
+    return [row.name, *(name for naming, name in row.other_names.items() if naming != _ATTRIBUTE)]
 
 
 def _common_prefix(stored: Sequence[Stored]) -> str:
@@ -427,7 +444,8 @@ def _target(like: Comparand, writer: str, prefix: str) -> _Target:
         found.append(each)
     names = {row.name: each.name for row, each in zip(rows, found)}
     same_as = {names[row.name]: names[row.same_as] for row in rows if row.same_as in names}
-    return _Target([Side(family, naming) for naming in _namings(found)], aliases, same_as)
+    attributes = {names[row.name]: row.other_names[_ATTRIBUTE] for row in rows if _ATTRIBUTE in row.other_names}
+    return _Target([Side(family, naming) for naming in _namings(found, attributes)], aliases, same_as)
 
 
 # ---- the plan
