@@ -1,4 +1,4 @@
-"""The same models in Keras, as far as they are worth it: attributes are called as in the others."""
+"""The same models in Keras: attributes are called as in the others, lists are Keras' own."""
 
 from __future__ import annotations
 

@@ -54,6 +54,13 @@ def test_other_numbers_are_no_order() -> None:
     assert paired(side("fc1.weight", "fc2.weight"), side("0.weight", "1.weight")) == {}
 
 
+def test_words_before_numbers_are_no_coincidence() -> None:
+    assert paired(side("fc0.weight", "fc1.weight"), side("dense.weight", "dense_1.weight")) == {}
+    assert paired(side("fc0.weight", "fc1.weight"), side("0.weight", "1.weight"))["1.weight"] == "fc1.weight"
+    ours, theirs = side("block.a.weight", "block_1.a.weight"), side("block0.a.weight", "block1.a.weight")
+    assert paired(ours, theirs)["block1.a.weight"] == "block_1.a.weight"
+
+
 def test_what_structure_decides() -> None:
     ours = side("a.weight", "b.weight", "c.weight", a=(2, 3), b=(5, 5), c=(5, 5))
     theirs = side("x.weight", "y.weight", "z.weight", x=(5, 5), y=(3, 2), z=(5, 5))
