@@ -61,6 +61,18 @@ class Blueprint:
             self._stored_keys[id(container)] = {p: k for p, k in zip(shown, container) if p is not k}
         return self._stored_keys[id(container)].get(part, part)
 
+    def stored_keys(self, leaf: Leaf) -> Iterator[Any]:
+        """The keys as stored, from the root down, under which :meth:`assemble` puts a leaf."""
+        shift = len(leaf.origin) - len(leaf.key)
+        for length, part in enumerate(leaf.key):
+            yield self._stored_key(self._pattern(leaf.origin, length, shift), part)
+
+    def _pattern(self, origin: Key, length: int, shift: int) -> Node:
+        """What stood above a leaf, where its new key has ``length`` parts above and ``shift`` parts less than the old."""
+        if not length:
+            return self.root
+        return self.container(origin[: length + shift]) if length + shift >= 0 else None
+
     def assemble(self, leaves: Iterable[Leaf]) -> Node:
         """A new tree of these leaves, no two of which may have one key or a key below another's.
 
@@ -89,8 +101,7 @@ class Blueprint:
             key = base[:length]
             if key in made:
                 continue
-            pattern = self.container(origin[: length + shift] if length else ()) if length + shift >= 0 else None
-            patterns[key] = pattern
+            pattern = patterns[key] = self._pattern(origin, length, shift)
             made[key] = _like(pattern)
             if key:
                 made[key[:-1]][self._stored_key(patterns[key[:-1]], key[-1])] = made[key]

@@ -26,7 +26,7 @@ from typing import Any
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.issues import Issue, Severity
-from ckpt_tools.core.keys import Key, quoted_name
+from ckpt_tools.core.keys import Key, printable, quoted_name
 from ckpt_tools.core.limits import DEFAULT_LIMITS
 from ckpt_tools.core.rebuild import is_plain
 from ckpt_tools.core.tensors import NumpyArray, StridedTensor, StringTensor, Tensor, TensorInfo
@@ -42,12 +42,14 @@ from ckpt_tools.core.tree import (
     is_container,
     part_of,
 )
-from ckpt_tools.errors import CorruptFile, LimitExceeded
+from ckpt_tools.errors import CorruptFile, LimitExceeded, WriteRefused
 from ckpt_tools.formats._writing import refuse_collisions
 from ckpt_tools.pickles.nodes import Blob, Global, LongText, TextBlob
 
 #: The name under which the outline is stored, in every flat format.
 OUTLINE = "ckpt.tree"
+#: The code of the finding that an outline is not that of its file.
+UNFIT_OUTLINE = "integrity-outline"
 #: What a tensor is called that was all there was, without a name.
 UNNAMED = "tensor"
 _VERSION = 1
@@ -93,19 +95,43 @@ def flatten(
     holds: Callable[[DType], bool] = lambda dtype: True,
     *,
     tells_aliases: bool = True,
+    errors: str = "strict",
 ) -> Flat:
     """Take a tree apart for a format that has places for values of the types ``places``.
 
     Tensors of a type that the format has no word for (``holds`` says no) get their type told in the outline, and second
-    names unless the format tells those itself. Every leaf must be a tensor or something :func:`reason_lost` has nothing
-    against. WriteRefused when names collide.
+    names unless the format tells those itself. Names become UTF-8, with ``errors`` as Python means it. Every leaf must be
+    a tensor or something :func:`reason_lost` has nothing against, and so must the keys. WriteRefused when names collide,
+    are reserved or no text, and when it nests too deep.
     """
     flat = Flat()
-    outline = _Outliner(flat, places, holds, tells_aliases=tells_aliases).outline(root)
-    refuse_collisions((name, quoted_name(key)) for name, key in flat.keys)
+    outline = _Outliner(flat, places, holds, tells_aliases=tells_aliases, errors=errors).outline(root)
+    _refuse_names(flat.keys, errors)
     if not isinstance(root, dict) or any(node != "t" or type(key) is not str for key, node in outline["dict"]):
         flat.outline = json.dumps({"version": _VERSION, "root": outline}, separators=(",", ":"))
     return flat
+
+
+def _refuse_names(keys: Sequence[tuple[str, Key]], errors: str) -> None:
+    for name, _ in keys:
+        if name == OUTLINE:
+            raise WriteRefused(
+                f"the name {OUTLINE} is reserved for what names alone cannot tell",
+                hint="--rename gives it another, --exclude leaves it out",
+            )
+        if not _is_encodable(name, errors):
+            raise WriteRefused(
+                f"the name {printable(name)} cannot be written as UTF-8", hint="--rename gives it another"
+            )
+    refuse_collisions((name, quoted_name(key)) for name, key in keys)
+
+
+def _is_encodable(text: str, errors: str) -> bool:
+    try:
+        text.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def second_name(tensor: Tensor, name: str | int) -> str | None:
@@ -115,10 +141,19 @@ def second_name(tensor: Tensor, name: str | int) -> str | None:
 
 class _Outliner:
     def __init__(
-        self, flat: Flat, places: Collection[type], holds: Callable[[DType], bool], *, tells_aliases: bool
+        self,
+        flat: Flat,
+        places: Collection[type],
+        holds: Callable[[DType], bool],
+        *,
+        tells_aliases: bool,
+        errors: str,
+        level: int = 0,
     ) -> None:
         self._flat = flat
         self._tells_aliases = tells_aliases
+        self._errors = errors
+        self._level = level
         self._places = places
         self._holds = holds
 
@@ -128,34 +163,39 @@ class _Outliner:
         pending: list[tuple[Key, Node, list[Any]]] = [((), root, whole)]
         while pending:
             key, node, into = pending.pop()
+            level = self._level + len(key)
+            if level > _DEEPEST:
+                raise WriteRefused(f"containers nest deeper than {_DEEPEST}, which only pickles can hold")
             if not is_container(node):
                 into.append(self._leaf(key, node))
                 continue
-            parts, told = self._container(node)
+            parts, told = self._container(node, level)
             into.append(told)
             # the last first: what is pushed last is taken next, and the leaves keep their order
             pending.extend((((*key, part), child, slot) for part, child, slot in reversed(parts)))
         return whole[0]
 
-    def _container(self, node: Node) -> tuple[list[tuple[str | int, Node, list[Any]]], dict[str, Any]]:
+    def _container(self, node: Node, level: int) -> tuple[list[tuple[str | int, Node, list[Any]]], dict[str, Any]]:
         if isinstance(node, dict):
-            pairs: list[list[Any]] = [[self._key(key)] for key in node]
+            pairs: list[list[Any]] = [[self._key(key, level)] for key in node]
             told: dict[str, Any] = {"dict": pairs}
             kind = getattr(node, "type_name", "dict")
             if kind != "dict":
                 told["class"] = kind
             attributes = getattr(node, "attributes", None)
             if attributes is not None and is_plain(attributes):
-                told["attributes"] = _Outliner(self._flat, (), self._holds, tells_aliases=False).outline(attributes)
+                told["attributes"] = self._inside(level).outline(attributes)
             return [(part, child, slot) for (part, child), slot in zip(children(node), pairs)], told
         elements: list[Any] = []
         name = node.type_name if isinstance(node, SetNode) else "tuple" if isinstance(node, tuple) else "list"
         return [(part, child, elements) for part, child in children(node)], {name: elements}
 
-    def _key(self, key: Any) -> Any:
-        if type(key) is str or type(key) is int:
-            return key
-        return _Outliner(self._flat, (), self._holds, tells_aliases=False).outline(key)
+    def _key(self, key: Any, level: int) -> Any:
+        return key if type(key) is str or type(key) is int else self._inside(level).outline(key)
+
+    def _inside(self, level: int) -> _Outliner:
+        """For what stands within the outline altogether."""
+        return _Outliner(self._flat, (), self._holds, tells_aliases=False, errors=self._errors, level=level + 1)
 
     def _leaf(self, key: Key, node: Node) -> Any:
         name = flat_name(key)
@@ -168,7 +208,7 @@ class _Outliner:
                 return {letter: alias, "dtype": node.info.dtype.name}
             return letter if alias is None else {letter: alias}
         node = read_value(node)
-        if type(node) in self._places and _fits(node):
+        if type(node) in self._places and _fits(node) and _is_encodable(name, self._errors):
             self._flat.values.append((name, node))
             self._flat.keys.append((name, key))
             return _LETTERS[type(node)]
@@ -251,7 +291,7 @@ def outlined(
         return restored(outline, tensors, value, values), []
     except (CorruptFile, LimitExceeded) as error:
         message = f"the outline {OUTLINE} does not fit the file and was not used: {error.message}"
-        return None, [Issue("integrity-outline", Severity.WARNING, where, message)]
+        return None, [Issue(UNFIT_OUTLINE, Severity.WARNING, where, message)]
 
 
 def _text_of(outline: Tensor | str | bytes) -> str | bytes:
@@ -370,10 +410,13 @@ def _listed(held: Any) -> Sequence[Any]:
 
 
 def _hashable(key: Node) -> Any:
-    if isinstance(key, (Dict, list)) or (
-        isinstance(key, tuple) and any(isinstance(k, (Dict, list, tuple)) for k in key)
-    ):
-        raise CorruptFile("an outline with a container as a key")
+    pending = [key]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, (Dict, list)):
+            raise CorruptFile("an outline with a container as a key")
+        if type(part) is tuple:
+            pending += part
     return key
 
 

@@ -47,13 +47,15 @@ class Target:
     """What a format can hold.
 
     ``reason_lost`` says why a leaf cannot be held (it ends the sentence "NAME is lost: …"), None when it can.
-    ``remark`` says what a leaf becomes where that is worth a note, None otherwise.
+    ``remark`` says what a leaf becomes where that is worth a note, None otherwise. ``keeps_attributes`` says that
+    mappings may have attributes beside their keys, which whoever loads a state dict passes over.
     """
 
     title: str
     reason_lost: Callable[[Node], str | None]
     keeps_sharing: bool = False
     nests: bool = False
+    keeps_attributes: bool = False
     remark: Callable[[Node], str | None] = lambda node: None
 
 

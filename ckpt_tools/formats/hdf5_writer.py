@@ -37,6 +37,8 @@ from ckpt_tools.formats._writing import (
 )
 
 _MARK = "@"
+#: Names may be any bytes; the reader keeps those that are no text as surrogates.
+_ERRORS = "surrogateescape"
 _ORDER = h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED
 _KERAS3_SUFFIX = ".weights.h5"
 #: HDF5 keeps attributes in object headers, which have 64 KiB; Keras splits lists of names above this.
@@ -77,7 +79,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     if request.max_shard_nbytes is not None:
         raise WriteRefused("HDF5 files are not written in shards", where=str(request.path))
     attributes = _Attributes(root)
-    flat = _values.flatten(root, (), _holds, tells_aliases=False)
+    flat = _values.flatten(root, (), _holds, tells_aliases=False, errors=_ERRORS)
     paths = {name: _path(name) for name, _ in flat.tensors}
     _refuse_groups_as_tensors(paths)
     lists = {} if request.path.name.endswith(_KERAS3_SUFFIX) else _name_lists(paths)
@@ -85,7 +87,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     if _groups_tell_all(root, attributes) and _aliases_follow(flat.tensors, paths, lists, names):
         flat.outline = None
     else:
-        flat = _values.flatten(root, (), _holds)
+        flat = _values.flatten(root, (), _holds, errors=_ERRORS)
         refuse_collisions((name, name) for name in (*paths, _values.OUTLINE))
     outline = (flat.outline or "").encode("ascii")
     size = sum(t.nbytes + _STRUCTURE_NBYTES for _, t in flat.tensors) + len(outline)
@@ -263,7 +265,7 @@ def _dataset(file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int
     groups.set_link_creation_order(_ORDER)
     holder = h5py.h5g.open(file.id, b"/")
     for part in path[:-1]:
-        name = part.encode("utf-8", "surrogateescape")
+        name = part.encode("utf-8", _ERRORS)
         known = holder.links.exists(name)
         holder = h5py.h5g.open(holder, name) if known else h5py.h5g.create(holder, name, gcpl=groups)
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -272,7 +274,7 @@ def _dataset(file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int
     plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     plist.set_obj_track_times(False)
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
-    made = h5py.h5d.create(holder, path[-1].encode("utf-8", "surrogateescape"), kind, space, plist)
+    made = h5py.h5d.create(holder, path[-1].encode("utf-8", _ERRORS), kind, space, plist)
     if data:
         import numpy
 
@@ -293,7 +295,7 @@ def _write_name_list(group: h5py.Group, attribute: str, texts: Sequence[str]) ->
     """A list of names as Keras keeps it: fixed byte strings, in several attributes where one would be too long."""
     import numpy
 
-    names = numpy.array([text.encode("utf-8", "surrogateescape") for text in texts])
+    names = numpy.array([text.encode("utf-8", _ERRORS) for text in texts])
     pieces = 1
     while any(part.nbytes > _LONGEST_ATTRIBUTE for part in numpy.array_split(names, pieces)):
         pieces += 1

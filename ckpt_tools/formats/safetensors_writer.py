@@ -70,8 +70,10 @@ def plan(root: Node, request: Request) -> WritePlan:
 
 
 def _metadata_of(root: Node) -> tuple[Node, dict[str, str]]:
-    """The tree without the metadata of the safetensors file it came from, and those."""
+    """The tree without the metadata of the safetensors file it came from, and those: below a key, or an attribute."""
     held = root.get(METADATA) if isinstance(root, Dict) else None
+    if held is None and isinstance(root, Dict) and isinstance(root.attributes, dict):
+        held = root.attributes.get(METADATA)
     if not isinstance(held, dict) or not all(isinstance(text, str) for item in held.items() for text in item):
         return root, {}
     rest = Dict(((key, node) for key, node in root.items() if key != METADATA), type_name=root.type_name)

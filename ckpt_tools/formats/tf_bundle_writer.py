@@ -42,6 +42,8 @@ _VERSION_FIELD = bytes_field(3, number_field(1, 1))
 _INT64, _FLOAT64, _BOOL, _STRING = (BY_NAME[name] for name in ("int64", "float64", "bool", "string"))
 #: Lengths of strings are summed as 32-bit numbers, those beyond as 64-bit ones.
 _LARGEST_U32 = 0xFFFFFFFF
+#: Names may be any bytes; the reader keeps those that are no text as surrogates.
+_ERRORS = "surrogateescape"
 
 
 def _reason_lost(node: Node) -> str | None:
@@ -74,7 +76,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     prefix = request.path.with_name(request.path.name.removesuffix(".index"))
     root, graph = _graph_of(root)
     is_object_based = isinstance(root, dict) and any(isinstance(key, str) and is_object_path(key) for key in root)
-    flat = _values.flatten(root, (int, float, bool, str), tells_aliases=not is_object_based)
+    flat = _values.flatten(root, (int, float, bool, str), tells_aliases=not is_object_based, errors=_ERRORS)
     items = [_item(name, tensor) for name, tensor in flat.tensors]
     items += [_scalar(name, value) for name, value in flat.values]
     if flat.outline is not None:
@@ -96,8 +98,13 @@ def plan(root: Node, request: Request) -> WritePlan:
     index = PlannedFile(
         prefix.with_name(f"{prefix.name}.index"), len(_index(runs, {})), partial(_write_index, runs, crcs)
     )
+    names = [name for name, _ in flat.tensors]
+    sorts = flat.outline is None and names != sorted(names)
     return WritePlan(
-        [*files, index], obsolete=_other_shards(prefix, [file.path for file in files]), remade=(GRAPH_KEY,)
+        [*files, index],
+        ["TensorFlow keeps names sorted, not in the order of the source"] if sorts else [],
+        obsolete=_other_shards(prefix, [file.path for file in files]),
+        remade=(GRAPH_KEY,),
     )
 
 
@@ -126,14 +133,10 @@ def _refuse_names(items: Iterable[_Item]) -> None:
             raise WriteRefused(
                 f"TensorFlow has no place for the name {printable(item.name)!r}", hint="--rename gives it another"
             )
-        try:
-            _key(item.name)
-        except UnicodeEncodeError:
-            raise WriteRefused(f"the name {printable(item.name)} cannot be written as UTF-8") from None
 
 
 def _key(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
+    return name.encode("utf-8", _ERRORS)
 
 
 def _item(name: str, tensor: Tensor) -> _Item:

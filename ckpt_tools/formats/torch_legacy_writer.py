@@ -36,7 +36,14 @@ def _reason_lost(node: Node) -> str | None:
     return _torch_pickle.reason_lost(node)
 
 
-TARGET = Target("a legacy PyTorch file", _reason_lost, keeps_sharing=True, nests=True, remark=_torch_pickle.remark)
+TARGET = Target(
+    "a legacy PyTorch file",
+    _reason_lost,
+    keeps_sharing=True,
+    nests=True,
+    keeps_attributes=True,
+    remark=_torch_pickle.remark,
+)
 
 
 def plan(root: Node, request: Request) -> WritePlan:

@@ -17,7 +17,7 @@ from ckpt_tools.formats._torch_pickle import Pickled, assembled, reason_lost, re
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan
 from ckpt_tools.formats._zip_writer import ALIGNMENT, Layout
 
-TARGET = Target("a PyTorch file", reason_lost, keeps_sharing=True, nests=True, remark=remark)
+TARGET = Target("a PyTorch file", reason_lost, keeps_sharing=True, nests=True, keeps_attributes=True, remark=remark)
 
 #: torch names the root folder after the file; a fixed one keeps the bytes the same whatever the file is called.
 _ROOT = "archive"

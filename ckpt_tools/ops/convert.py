@@ -22,10 +22,12 @@ from ckpt_tools.core.keys import SHOWN_NAMES, Globs, Key, listed, names_of, plai
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.rebuild import Blueprint, Leaf, containers
 from ckpt_tools.core.tensors import AbsentTensor, CompositeTensor, NumpyArray, StridedTensor, StringTensor, Tensor
-from ckpt_tools.core.tree import Node, Opaque, children, is_container
+from ckpt_tools.core.tree import Dict, Node, Opaque, children, is_container
 from ckpt_tools.errors import MissingBytes, UnsafePickle, WriteRefused
 from ckpt_tools.formats import writers
 from ckpt_tools.formats._modules import ModuleState
+from ckpt_tools.formats._object_graph import GRAPH_KEY
+from ckpt_tools.formats._safetensors_header import METADATA
 from ckpt_tools.formats._values import flat_name
 from ckpt_tools.formats._writing import Request, Target, WritePlan, refuse_collisions
 from ckpt_tools.mapping.layouts import FAMILY_BY_FORMAT
@@ -41,8 +43,10 @@ from ckpt_tools.ops.translating import LayoutWishes, NamedLeaf, Obstacles, plan_
 #: Counters that belong to a module's own state, and are wanted where that is loaded again.
 _MODULE_COUNTERS = ("num_batches_tracked",)
 _FOREIGN_CALL = "pickle-foreign-call"
-#: What only one format needs, by format: the first part of the key.
-_BOOKKEEPING = {"safetensors": "__metadata__", "tf-bundle": "_CHECKPOINTABLE_OBJECT_GRAPH"}
+#: What only one format has a place for, by format: the first part of the key.
+_OWN_PLACES = {"safetensors": METADATA, "tf-bundle": GRAPH_KEY}
+#: Of that, what says nothing about the content: the framework whose tensors a safetensors file holds.
+_BOOKKEEPING = {(METADATA, "format"), (GRAPH_KEY,)}
 
 
 _FAMILY_TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "TensorFlow"}
@@ -188,7 +192,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
         steps += _cooked_at(translation.carried.recipes, selected)
         dropped = _still_dropped(dropped, steps)
     steps = _lone_arrays_as_tensors(_transformed(steps, wishes.dtype))
-    steps, losses = _kept(steps, row.target, allow_loss=wishes.allow_loss)
+    steps, losses = _kept(steps, row.target, blueprint, allow_loss=wishes.allow_loss)
     if translation is not None and translation.carried is not None:
         steps += [_Step(Leaf(key, key, node), "") for key, node in translation.carried.values]
     refusing = translation is not None and bool(translation.obstacles)
@@ -199,6 +203,8 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     as_it_is = len(steps) == len(every) and all(step.leaf is was.leaf for step, was in zip(steps, every))
     modules = [node for node in containers(below) if isinstance(node, ModuleState)]
     root = below if as_it_is and not modules else blueprint.assemble(step.leaf for step in steps)
+    if source.format == "safetensors" and row.target.keeps_attributes:
+        root = _metadata_as_attribute(root)
     notes += [
         f"the shell of the module {name} is dropped, its state stays" for name in _unique(m.type_name for m in modules)
     ]
@@ -230,8 +236,17 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     return conversion
 
 
+def _metadata_as_attribute(root: Node) -> Node:
+    """The tree with the metadata of its safetensors file beside its keys: with one more, a state dict would not load."""
+    if not isinstance(root, dict) or METADATA not in root:
+        return root
+    made = Dict(((key, node) for key, node in root.items() if key != METADATA), type_name="collections.OrderedDict")
+    made.attributes = Dict({METADATA: root[METADATA]})
+    return made
+
+
 def _is_content(step: _Step) -> bool:
-    return step.is_tensor and step.leaf.key[:1] not in {(name,) for name in _BOOKKEEPING.values()}
+    return step.is_tensor and step.leaf.key[:1] not in {(name,) for name in _OWN_PLACES.values()}
 
 
 def _target_names(keys: Sequence[Key], target: Target) -> list[str]:
@@ -263,10 +278,8 @@ def _selected(
 ) -> list[_Step]:
     """The leaves that the user wants, and not what only the source's format needs."""
     kept, bookkeeping = [], []
-    own = _BOOKKEEPING.get(source.format) if wishes.writer != source.format else None
     for step in steps:
-        key = (*origin, *step.leaf.key)
-        if own is not None and key[:1] == (own,):
+        if wishes.writer != source.format and (*origin, *step.leaf.key) in _BOOKKEEPING:
             bookkeeping.append(step.name)
         elif wishes.globs(step.name):
             kept.append(step)
@@ -294,10 +307,10 @@ def _weights(
     nodes = {keys[step.leaf.key]: step for step in steps}
     kept: list[_Step] = []
     left_out: Counter[str] = Counter()
-    own = _BOOKKEEPING.get(source.format)
+    own = _OWN_PLACES.get(source.format) if wishes.writer == source.format else None
     for step in steps:
         key = keys[step.leaf.key]
-        if key[:1] == (own,):  # still here, so the target has a place for it
+        if own is not None and key[:1] == (own,):
             kept.append(step)
             continue
         role = roles.get(key, Role.WEIGHT) if step.is_tensor else None
@@ -471,8 +484,10 @@ def _transformed(steps: list[_Step], dtype: DType | None) -> list[_Step]:
 # -- what the target cannot hold -------------------------------------------------------------------------------------
 
 
-def _kept(steps: list[_Step], target: Target, *, allow_loss: bool) -> tuple[list[_Step], list[Loss]]:
-    """The leaves that the target can hold, and the others as losses.
+def _kept(
+    steps: list[_Step], target: Target, blueprint: Blueprint, *, allow_loss: bool
+) -> tuple[list[_Step], list[Loss]]:
+    """The leaves that the target can hold, under keys that it can hold, and the others as losses.
 
     An object that is lost leaves its attributes behind, as a mapping; what it was called with is lost with it.
     """
@@ -487,6 +502,10 @@ def _kept(steps: list[_Step], target: Target, *, allow_loss: bool) -> tuple[list
                 losses.append(Loss(step.name, f"held by {shell}"))
             continue
         whole = None
+        reason = next(filter(None, (_reason_key_lost(part, target) for part in blueprint.stored_keys(step.leaf))), None)
+        if reason is not None:
+            losses.append(Loss(step.name, f"below a key that is {reason}"))
+            continue
         if isinstance(node, AbsentTensor) and not node.by_design:
             if not allow_loss:
                 raise MissingBytes(f"{step.name} has no bytes: {node.reason}", hint="--allow-loss goes on without it")
@@ -507,6 +526,20 @@ def _kept(steps: list[_Step], target: Target, *, allow_loss: bool) -> tuple[list
         else:
             losses.append(Loss(step.name, reason))
     return kept, losses
+
+
+def _reason_key_lost(key: Node, target: Target) -> str | None:
+    """Why the target cannot hold a mapping's key; None when it can."""
+    pending = [key]
+    while pending:
+        part = pending.pop()
+        if type(part) is tuple:
+            pending += part
+        elif type(part) is not str:
+            reason = "a tensor" if isinstance(part, Tensor) else target.reason_lost(part)
+            if reason is not None:
+                return reason
+    return None
 
 
 def refuse_losses(conversion: Conversion, target: Target) -> None:

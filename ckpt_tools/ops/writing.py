@@ -27,7 +27,7 @@ from ckpt_tools.core.tensors import (
 from ckpt_tools.core.tree import Node, NumpyScalar, Opaque, is_container
 from ckpt_tools.errors import CorruptFile, UnreadableInput, WriteRefused, damage
 from ckpt_tools.formats import detect, format_named, open_location
-from ckpt_tools.formats._values import flat_name, read_value
+from ckpt_tools.formats._values import UNFIT_OUTLINE, flat_name, read_value
 from ckpt_tools.formats.writers import writer_named
 from ckpt_tools.ops.convert import Conversion
 from ckpt_tools.ops.transforming import DerivedTensor, JoinedTensor
@@ -211,6 +211,9 @@ def _compare_trees(
         leaves = ((leaf.key, leaf.node) for leaf in Blueprint(root, conversion.source.limits).leaves())
         return {key if nests else flat_name(key): node for key, node in leaves}
 
+    unused = next((issue for issue in back.issues if issue.code == UNFIT_OUTLINE), None)
+    if unused is not None:
+        raise _differs(conversion, unused.message)
     expected, found = named(conversion.root), named(back.root)
     for key, node in expected.items():
         name = key if isinstance(key, str) else flat_name(key)

@@ -15,7 +15,7 @@ from typing import Any
 from ckpt_tools.core.extents import Extent, FileExtent, MemoryExtent
 from ckpt_tools.core.limits import DEFAULT_LIMITS, Limits
 from ckpt_tools.core.source import Source
-from ckpt_tools.core.tree import Dict, Opaque, SetNode
+from ckpt_tools.core.tree import Dict, NumpyScalar, Opaque, SetNode
 from ckpt_tools.errors import CorruptFile, LimitExceeded, TruncatedFile
 from ckpt_tools.pickles.nodes import Blob, Global, LongText, Object, Undecoded
 
@@ -354,7 +354,14 @@ def _kind(node: Any) -> str:
 
 
 def _checked_key(key: Any, depth: int) -> Any:
-    """A key that can be hashed without deep recursion: CPython hashes nested tuples on the C stack."""
+    """A key that can be hashed without deep recursion: CPython hashes nested tuples on the C stack.
+
+    A numpy scalar is the same key as the Python value that it equals; a frozenset is named, as other objects are.
+    """
+    if isinstance(key, NumpyScalar) and (not isinstance(key.value, str) or key.dtype.name.startswith("str")):
+        return key.value
+    if isinstance(key, SetNode) and key.type_name == "frozenset":
+        return Opaque("builtins.frozenset", tuple(key))
     pending = [(key, 0)]
     while pending:
         item, level = pending.pop()
@@ -362,9 +369,7 @@ def _checked_key(key: Any, depth: int) -> Any:
             if level >= depth:
                 raise LimitExceeded(f"a key is a tuple nested deeper than {depth}")
             pending.extend((part, level + 1) for part in item)
-        elif isinstance(item, (list, dict)) and type(item) is not Dict:
-            raise CorruptFile(f"a {type(item).__name__} as a key")
-        elif type(item) is Dict or isinstance(item, SetNode):
+        elif isinstance(item, (list, dict)):
             raise CorruptFile("a container as a key")
     return key
 

@@ -62,6 +62,70 @@ def test_everything_goes_along(convert: Any, snapshot: str) -> None:
     assert "wrote out.npz: npz, 3 tensors, 3 values" in result.stderr
 
 
+CLASS_AS_KEY = {"callbacks": {Namespace: {"best": 1.0}}, "w": numpy.ones(2, "f4")}
+TARGETS = ("out.pth", "out.pdparams", "out.npz", "out.safetensors", "out.index", "out.h5")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_class_as_a_key_is_a_loss(convert: Any, tmp_path: Path, target: str) -> None:
+    """PyTorch Lightning kept the state of callbacks by their class."""
+    (tmp_path / "old.ckpt").write_bytes(pickle.dumps(CLASS_AS_KEY, protocol=4))
+    refused = convert("old.ckpt", target)
+    assert refused.exit_code == 5
+    assert "Namespace/best: below a key that is the name" in refused.stderr
+    assert convert("old.ckpt", target, "--allow-loss").exit_code == 3
+    assert [name for name in names(target) if not name.startswith("__metadata__")] == ["w"]
+    assert convert("old.ckpt", target, "--weights-only", "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_keys_of_numpy_are_those_of_python(convert: Any, tmp_path: Path, target: str) -> None:
+    state = {"m": {numpy.int64(3): numpy.ones(2, "f4"), numpy.str_("a"): 1, numpy.float32(0.5): 2, (1, ("x",)): 3}}
+    (tmp_path / "in.pkl").write_bytes(pickle.dumps(state, protocol=4))
+    assert convert("in.pkl", target).exit_code == 0
+    assert convert(target, "back.npz").exit_code == 0
+    with open_checkpoint("back.npz") as back:
+        assert [entry.key[1] for entry in back.entries] == [3, "a", "0.5", "(1, ('x',))"]
+
+
+@pytest.mark.parametrize("key", [frozenset([1]), (1, Namespace), numpy.datetime64("2020-01-01"), numpy.dtype("f4")])
+def test_other_objects_as_keys_are_losses(convert: Any, tmp_path: Path, key: object) -> None:
+    (tmp_path / "in.pkl").write_bytes(pickle.dumps({"w": numpy.ones(2), "m": {key: 1}}, protocol=4))
+    for target in TARGETS:
+        assert convert("in.pkl", target).exit_code == 5
+        assert convert("in.pkl", target, "--allow-loss").exit_code == 3
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "out.safetensors"])
+def test_metadata_of_safetensors_come_back(convert: Any, tmp_path: Path, target: str) -> None:
+    header = {
+        "__metadata__": {"format": "pt", "note": "mine"},
+        "w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+    }
+    text = json.dumps(header).encode()
+    (tmp_path / "in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"x")
+    assert convert("in.safetensors", target).exit_code == 0
+    assert convert(target, "back.safetensors").exit_code == 0
+    with open_checkpoint("back.safetensors") as back:
+        assert dict(back.root["__metadata__"]) == {"format": "pt", "note": "mine"}
+
+
+def test_metadata_of_safetensors_are_no_key_of_a_state_dict(convert: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    text = b'{"__metadata__":{"note":"mine"},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    (tmp_path / "in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    assert convert("in.safetensors", "out.pth").exit_code == 0
+    state = torch.load("out.pth", weights_only=True)
+    assert list(state) == ["w"]
+    assert vars(state) == {"__metadata__": {"note": "mine"}}
+
+
+def test_an_order_that_TensorFlow_does_not_keep_is_said(convert: Any, tmp_path: Path) -> None:
+    numpy.savez(tmp_path / "in.npz", z=numpy.ones(1), a=numpy.ones(1))
+    assert "keeps names sorted" in convert("in.npz", "out.index").stderr
+    assert "keeps names sorted" not in convert("out.index", "again.index").stderr
+
+
 def test_one_part_of_it(convert: Any, snapshot: str) -> None:
     assert convert(snapshot, "out.safetensors", "--root", "model").exit_code == 0
     assert names("out.safetensors")[1:] == ["enc.weight", "enc.bias"]
@@ -289,9 +353,11 @@ def test_an_outline_that_no_longer_fits_is_not_believed(convert: Any, snapshot: 
     with numpy.load("a.npz") as arrays:
         kept = {name: arrays[name] for name in arrays.files if name != "model/enc.bias"}
     numpy.savez("b.npz", **kept)
-    result = convert("b.npz", "c.npz")
-    assert result.exit_code == 0
-    assert "the outline ckpt.tree does not fit the file" in result.stderr
+    refused = convert("b.npz", "c.npz")
+    assert refused.exit_code == 5
+    assert "the outline ckpt.tree does not fit the file" in refused.stderr
+    assert "--exclude leaves it out" in refused.stderr
+    assert convert("b.npz", "c.npz", "--exclude", "ckpt.tree").exit_code == 0
     assert "model/enc.weight" in names("c.npz")
 
 

@@ -101,6 +101,33 @@ def test_colliding_names_are_told() -> None:
         _values.flatten(Dict({"a": Dict({0: tensor(), "0": tensor()})}), PLACES)
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [("ckpt.tree", "reserved"), ("x\ud800y", "cannot be written as UTF-8")],
+)
+def test_names_that_cannot_be(key: str, words: str) -> None:
+    with pytest.raises(WriteRefused, match=words):
+        _values.flatten(Dict({key: tensor()}), PLACES)
+
+
+def test_a_value_whose_name_is_no_text_stands_in_the_outline() -> None:
+    root = Dict({"a": tensor(), "k": Dict({"x\udcff": 1, ((1, "y"),): "z"})})
+    flat = _values.flatten(root, PLACES)
+    assert [name for name, _ in flat.values] == ["k/((1, 'y'),)"]
+    assert same(root, there_and_back(root))
+
+
+@pytest.mark.parametrize("inner", [lambda deep: Dict({"n": deep}), lambda deep: [deep], lambda deep: Dict({1: deep})])
+def test_what_is_written_nests_no_deeper_than_what_is_read(inner: Any) -> None:
+    root = tensor()
+    for _ in range(200):
+        root = inner(root)
+    assert same(root, there_and_back(root))
+    for wrapped in (inner(root), Dict({((((1,),),),): root})):
+        with pytest.raises(WriteRefused, match="nest deeper than 200"):
+            _values.flatten(wrapped, PLACES)
+
+
 def test_types_that_a_format_has_no_word_for() -> None:
     half = StridedTensor(TensorInfo(BY_NAME["bfloat16"], (2,)), Storage(MemoryExtent(bytes(4))))
     flat = _values.flatten(Dict({"h": half}), (), lambda dtype: dtype.numpy_spec is not None)
