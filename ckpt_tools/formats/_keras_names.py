@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Dict
-from ckpt_tools.mapping.keras_groups import ALL_OR_UNKNOWN, VARIABLES
+from ckpt_tools.mapping.keras_groups import variables_of
 
 _DEEPEST_MODEL = 100
 
@@ -72,11 +72,9 @@ def _name_variables(owner: tuple[str, ...], variables: Dict, names: dict[tuple[s
         return
     parts = [names.get(path, path[-1]) for path in above if path in names or path[-1] != "layers"]
     tensors = {name: node for name, node in variables.items() if isinstance(node, Tensor)}
-    kind = re.sub(r"_\d+\Z", "", owner[-1])
-    known = VARIABLES.get(kind, ())
-    if kind in ALL_OR_UNKNOWN and len(ALL_OR_UNKNOWN[kind]) == len(tensors):
-        known = ALL_OR_UNKNOWN[kind]
+    positions = {int(name): tensor.info.shape for name, tensor in tensors.items() if name.isdecimal()}
+    known, _ = variables_of(owner, positions)
     for name, tensor in tensors.items():
-        named = len(tensors) <= len(known) and name.isdecimal() and int(name) < len(known)
+        named = name.isdecimal() and int(name) < len(known)
         if tensor.alias is None:
             tensor.alias = "/".join([*parts, known[int(name)] if named else name])

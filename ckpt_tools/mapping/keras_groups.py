@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ckpt_tools.mapping.kinds import LEAVES_BY_FAMILY, LayerPart, Shape, kind_by_gates
@@ -71,7 +71,7 @@ def spoken_names(variables: Mapping[str, tuple[Shape, str | None]]) -> dict[str,
     for owner, numbered in groups.items():
         shapes = {index: variables[name][0] for index, name in numbered.items()}
         projection = _projection(owner, groups, variables)
-        leaves, kind = (_WITH_BIAS, "") if projection else _variables_of(owner.split("/"), shapes)
+        leaves, kind = (_WITH_BIAS, "") if projection else variables_of(owner.split("/"), shapes)
         for index, name in numbered.items():
             alias = variables[name][1]
             path = [*_path(owner.split("/"), alias)]
@@ -127,8 +127,10 @@ def _beside(owner: str) -> str:
     return owner[: owner.rfind("/") + 1]
 
 
-def _variables_of(owner: list[str], shapes: Mapping[int, Shape]) -> tuple[tuple[str, ...], str]:
-    """The names of a layer's variables by position, empty when they are not known, and the layer's kind."""
+def variables_of(owner: Sequence[str], shapes: Mapping[int, Shape]) -> tuple[tuple[str, ...], str]:
+    """The names of a layer's variables by position, empty when they are not known, and the layer's kind. ``owner`` is the
+    path of its group: only below ``layers`` is the last segment a class, elsewhere it is what a user called an attribute
+    (``self.embedding = Dense(4)``)."""
     if owner[-1] == "cell" and _is_recurrent(shapes):
         return _RECURRENT, ""
     if len(owner) < 2 or owner[-2] != "layers":

@@ -55,3 +55,11 @@ def test_a_cell_is_its_layer() -> None:
         "rnn/cell/vars/1": "rnn/bias",
         "fc/vars/0": "fc/kernel",
     }
+
+
+def test_an_attribute_is_no_class() -> None:
+    shapes: Shapes = {"embedding/vars/0": (4, 4), "enc/dense/vars/0": (4, 4), "enc/dense/vars/1": (4,)}
+    assert spoken(shapes) == {name: name.replace("/vars", "") for name in shapes}
+    assert spoken({f"layers/{name}": shape for name, shape in shapes.items()})["layers/embedding/vars/0"] == (
+        "embedding/embeddings"
+    )
