@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ckpt_tools.core.keys import Globs
+from ckpt_tools.core.keys import Globs, listed
 from ckpt_tools.errors import UsageError
 from ckpt_tools.mapping.kinds import CONVOLUTIONS, PARAMETER, LayerPart, Shape
 from ckpt_tools.mapping.layouts import between, simplified, to_torch
 from ckpt_tools.mapping.naming import Item, name_in
-from ckpt_tools.mapping.pairing import Placed, pair
+from ckpt_tools.mapping.pairing import How, Placed, pair
 from ckpt_tools.mapping.recipes import Ingredient, Recipe
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Piece, Spelling, Stored, spell
 from ckpt_tools.mapping.transforms import RowNorms, Transforms, Zeros, shape_after
@@ -36,6 +36,8 @@ class Side:
 
     family: str
     tensors: Sequence[Stored]
+    #: whether what Keras counts is the order of a list: not where attributes say something else of it
+    by_count: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Translation:
     conflicts: list[str] = field(default_factory=list)
     #: the kinds of layer that took part
     kinds: set[str] = field(default_factory=set)
+    #: what was done to pair tensors of other names, in sentences
+    notes: list[str] = field(default_factory=list)
+    #: whether no list was matched by a count that is not its order
+    is_sure: bool = True
     #: how many parts of names the paired tensors have in common
     agreement: int = 0
 
@@ -95,6 +101,7 @@ class _Translator:
         self.result = Translation()
         self._shapes = {tensor.name: tensor.shape for tensor in source.tensors}
         self._undecided: dict[tuple[str, ...], dict[str, Shape]] = defaultdict(dict)
+        self._how: dict[str, tuple[How, ...]] = {}
 
     def run(self) -> Translation:
         spellings = spell(self.source.family, self.source.tensors)
@@ -158,10 +165,17 @@ class _Translator:
             by_structure=not self.partial,
         )
         found: dict[str, Item] = {}
-        for at, other in pairs.items():
-            whole, parts = theirs[at]
-            self.result.agreement += len({*ours[other].piece.path} & {*whole.path})
-            found.update(_apart(ours[other], parts, items) if parts is not None else {whole.name: ours[other]})
+        for at, match in sorted(pairs.items()):
+            (whole, parts), item = theirs[at], ours[match.ours]
+            self.result.agreement += len({*item.piece.path} & {*whole.path})
+            made = _apart(item, parts, items) if parts is not None else {whole.name: item}
+            self._how.update(dict.fromkeys(made, match.how))
+            found.update(made)
+        every = dict.fromkeys(how for match in pairs.values() for how in match.how)
+        for way in dict.fromkeys(how.way for how in every):
+            self.result.notes.append(f"{way}: {listed([how.pair for how in every if how.way == way], '; ')}")
+        trusted = self.source.by_count and (self.target is None or self.target.by_count)
+        self.result.is_sure = trusted or not any(how.by_count for how in every)
         return found
 
     # ---- recipes
@@ -174,10 +188,12 @@ class _Translator:
         if spelling.refusal or len(found) < len(spelling.pieces):
             self.result.unfilled.append(name)
             return None
-        ways = [self._way(item, piece, name) for item, piece in found]
+        whole = spelling.stored.shape if len(found) == 1 else None
+        ways = [self._way(item, piece, name, whole) for item, piece in found]
         if any(way is None for way in ways):
             return None
-        why = ", ".join(dict.fromkeys(way.why for way in ways if way is not None and way.why))
+        how = [each.said for _, piece in found for each in self._how.get(piece.name, ())]
+        why = ", ".join(dict.fromkeys((*(way.why for way in ways if way is not None and way.why), *how)))
         if len(found) == 1 and found[0][0].join:
             item, way = found[0][0], ways[0]
             assert way is not None
@@ -191,8 +207,9 @@ class _Translator:
     def _simplified(self, ingredient: Ingredient) -> Ingredient:
         return replace(ingredient, steps=simplified(ingredient.steps, self._shapes[ingredient.source]))
 
-    def _way(self, item: Item, piece: Piece, target: str) -> _Way | None:
-        """The steps from an item to a piece of the target. None when they are not to be had, which is then noted."""
+    def _way(self, item: Item, piece: Piece, target: str, whole: Shape | None) -> _Way | None:
+        """The steps from an item to a piece of the target, which is the ``whole`` of a shape or one of several. None
+        when they are not to be had, which is then noted."""
         source = item.ingredients[-1].source
         shape = item.piece.shape or ()
         layer, why = _agreed(item.piece, piece)
@@ -215,7 +232,8 @@ class _Translator:
         distinct = dict.fromkeys(readings.values())
         if not distinct:
             of_kind = f" as {layer.kind}" if layer.kind else ""
-            wants = f" {list(piece.shape)}" if piece.shape is not None else ""
+            wanted = whole if whole is not None else piece.shape
+            wants = f" {list(wanted)}" if wanted is not None else ""
             self.result.conflicts.append(f"{source} {list(shape)} does not become {target}{wants}{of_kind}")
             return None
         if len(distinct) > 1:

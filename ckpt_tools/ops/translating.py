@@ -43,6 +43,8 @@ TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 _NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
 #: The one of a model's names that no file has.
 _ATTRIBUTE = "attribute"
+#: Before the position of a variable in a group of Keras' files, which does not say what it is.
+_POSITION = "/vars/"
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Obstacles:
     unplaced: list[str] = field(default_factory=list)
     unfilled: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    #: what else could settle it
+    hint: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.ambiguous or self.unplaced or self.unfilled or self.conflicts)
@@ -104,7 +108,7 @@ class Obstacles:
             raise WriteRefused(
                 ", and ".join(filter(None, both)),
                 where=where,
-                hint="--rename OLD=NEW fits names, --partial goes on without what has no counterpart",
+                hint=f"{self.hint}--rename OLD=NEW fits names, --partial goes on without what has no counterpart",
             )
 
 
@@ -144,8 +148,8 @@ def plan_translation(
         prefix = "model/"  # so that the state has a place beside the weights
     target = _target(targets[0], writer, prefix) if targets else None
     attempts = [
-        translate(Side(family, ours), wishes.family, theirs, partial=wishes.partial)
-        for ours in _namings(stored, _attributes(models))
+        translate(ours, wishes.family, theirs, partial=wishes.partial)
+        for ours in _namings(family, stored, _attributes(models))
         for theirs in (target.sides if target is not None else [None])
     ]
     best = _best(attempts)
@@ -154,6 +158,8 @@ def plan_translation(
     obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
     if not wishes.partial:
         obstacles.unplaced, obstacles.unfilled = best.unplaced, best.unfilled
+        if not models and any(_POSITION in name for name in best.unplaced):
+            obstacles.hint = "another --like, with the model of the source, tells what its variables are; "
     carried, said = None, []
     if wishes.with_optimizer and not obstacles:
         try:
@@ -215,19 +221,26 @@ def _carried(
 
 
 def _best(attempts: Sequence[Translation]) -> Translation:
-    """The attempt with the fewest obstacles; of several, the one whose pairs have most of their names in common. Where
-    that leaves two that do not make the same, the names decide nothing, which is a conflict."""
+    """The attempt with the fewest obstacles; of several, one that follows no count against attributes, and whose pairs
+    have most of their names in common. Where another that names speak for as much does not make the same, or counts are
+    all that there is, names decide nothing, which is a conflict."""
 
-    def rank(found: Translation) -> tuple[int, int]:
-        return _obstacle_count(found), -found.agreement
+    def rank(found: Translation) -> tuple[int, bool, int]:
+        return _obstacle_count(found), not found.is_sure, -found.agreement
 
     best = min(attempts, key=rank)
+    if _obstacle_count(best):
+        return best
     made = _made(best)
     for rival in attempts:
         differ = [name for name, made_of in _made(rival).items() if made_of != made.get(name)]
-        if differ and rank(rival) == rank(best) and not _obstacle_count(best):
+        if differ and not _obstacle_count(rival) and rival.agreement >= best.agreement:
             best.conflicts.append(f"names of layers and attributes do not agree on what becomes {listed(differ)}")
             break
+    if not best.is_sure and not best.conflicts:
+        best.conflicts.append(
+            f"{listed(best.notes)}: this is how Keras counts layers, and attributes say nothing of it"
+        )
     return best
 
 
@@ -358,16 +371,28 @@ def _paddle(name: str, tensor: Tensor) -> Stored:
     return Stored(name, tensor.info.shape, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
 
 
-def _namings(stored: list[Stored], attributes: Mapping[str, str]) -> list[list[Stored]]:
+def _namings(family: str, stored: list[Stored], attributes: Mapping[str, str]) -> list[Side]:
     """The tensors in each way they can be called: by the names that tell most; by the paths of Keras' groups, which are
-    attributes where a model is not made of Keras' own containers; by the ``attributes`` that a model tells for them."""
+    attributes where a model is not made of Keras' own containers; by the ``attributes`` that a model tells for them. What
+    tells most of the order of layers comes last: only what has the same names of layers counts in the same order."""
     groups = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
-    found = [stored]
-    for names in (groups, attributes):
-        renamed = [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
-        if renamed not in found:
-            found.append(renamed)
-    return found
+    namings = [stored, _renamed(stored, groups), _renamed(stored, attributes)]
+    surest = namings[-1] if attributes else namings[1]
+    layers = [_layer(each) for each in surest]
+    return [
+        Side(family, naming, by_count=[_layer(each) for each in naming] == layers)
+        for at, naming in enumerate(namings)
+        if naming not in namings[:at]
+    ]
+
+
+def _layer(stored: Stored) -> list[str]:
+    """The name of the layer that has a tensor, without what is around that."""
+    return segments(stored.spoken or stored.name)[-2:-1]
+
+
+def _renamed(stored: Sequence[Stored], names: Mapping[str, str]) -> list[Stored]:
+    return [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
 
 
 def _attributes(models: Sequence[Comparand]) -> dict[str, str]:
@@ -445,7 +470,7 @@ def _target(like: Comparand, writer: str, prefix: str) -> _Target:
     names = {row.name: each.name for row, each in zip(rows, found)}
     same_as = {names[row.name]: names[row.same_as] for row in rows if row.same_as in names}
     attributes = {names[row.name]: row.other_names[_ATTRIBUTE] for row in rows if _ATTRIBUTE in row.other_names}
-    return _Target([Side(family, naming) for naming in _namings(found, attributes)], aliases, same_as)
+    return _Target(_namings(family, found, attributes), aliases, same_as)
 
 
 # ---- the plan
@@ -497,7 +522,7 @@ def _is_beside_weights(key: Key, homes: set[Key], tensors: set[Key]) -> bool:
 
 
 def _notes(found: Translation, others: Mapping[str, str], family: str, wishes: LayoutWishes) -> list[str]:
-    notes = []
+    notes = list(found.notes)
     if others:
         counts = Counter(others.values())
         notes.append("left out: " + ", ".join(f"{count} × {what}" for what, count in counts.items()))
