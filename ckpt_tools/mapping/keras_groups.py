@@ -16,12 +16,13 @@ from ckpt_tools.mapping.kinds import LEAVES_BY_FAMILY, LayerPart, Shape, kind_by
 
 _WITH_BIAS = ("kernel", "bias")
 _RECURRENT = ("kernel", "recurrent_kernel", "bias")
+_CELLS = ("lstm_cell", "gru_cell", "simple_rnn_cell")
 #: Variables of a layer in their order, by its class in snake case. A layer may leave out the last ones.
 VARIABLES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("dense", "einsum_dense", "conv1d", "conv2d", "conv3d"), _WITH_BIAS),
     **dict.fromkeys(("conv1d_transpose", "conv2d_transpose", "conv3d_transpose"), _WITH_BIAS),
     **dict.fromkeys(("depthwise_conv1d", "depthwise_conv2d"), _WITH_BIAS),
-    **dict.fromkeys(("lstm_cell", "gru_cell", "simple_rnn_cell"), _RECURRENT),
+    **dict.fromkeys(_CELLS, _RECURRENT),
     **dict.fromkeys(("separable_conv1d", "separable_conv2d"), ("depthwise_kernel", "pointwise_kernel", "bias")),
     "embedding": ("embeddings",),
     "p_re_lu": ("alpha",),
@@ -131,11 +132,13 @@ def variables_of(owner: Sequence[str], shapes: Mapping[int, Shape]) -> tuple[tup
     """The names of a layer's variables by position, empty when they are not known, and the layer's kind. ``owner`` is the
     path of its group: only below ``layers`` is the last segment a class, elsewhere it is what a user called an attribute
     (``self.embedding = Dense(4)``)."""
-    if owner[-1] == "cell" and _is_recurrent(shapes):
-        return _RECURRENT, ""
-    if len(owner) < 2 or owner[-2] != "layers":
-        return (), ""
     layer = _COUNT.sub("", owner[-1])
+    above = owner[-2] if len(owner) > 1 else ""
+    in_stack = above == "cells" and layer in _CELLS
+    if (owner[-1] == "cell" or in_stack) and _is_recurrent(shapes):
+        return _RECURRENT, ""
+    if above != "layers":
+        return (), ""
     names = VARIABLES.get(layer, ())
     if len(ALL_OR_UNKNOWN.get(layer, ())) == len(shapes):
         names = ALL_OR_UNKNOWN[layer]

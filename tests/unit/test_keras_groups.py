@@ -57,6 +57,12 @@ def test_a_cell_is_its_layer() -> None:
     }
 
 
+def test_cells_of_a_stack_are_told_by_their_shapes() -> None:
+    shapes: Shapes = {f"layers/rnn/cell/cells/lstm_cell/vars/{at}": s for at, s in enumerate([(3, 8), (2, 8), (8,)])}
+    assert [*spoken(shapes).values()][1] == "rnn/cell/cells/lstm_cell/recurrent_kernel"
+    assert spoken({"cells/lstm_cell/vars/0": (4, 4)}) == {"cells/lstm_cell/vars/0": "cells/lstm_cell/0"}
+
+
 def test_an_attribute_is_no_class() -> None:
     shapes: Shapes = {"embedding/vars/0": (4, 4), "enc/dense/vars/0": (4, 4), "enc/dense/vars/1": (4,)}
     assert spoken(shapes) == {name: name.replace("/vars", "") for name in shapes}
