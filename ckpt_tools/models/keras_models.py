@@ -73,6 +73,7 @@ def _keras_variables(
         for variable in (*layer._trainable_variables, *layer._non_trainable_variables):
             owners[id(variable)] = kind, _part(kind, variable.name) if kind else ""
     groups, attributes = _group_names(model, keras), _attribute_names(model, keras)
+    trained = {id(variable) for variable in model.trainable_variables}
     first: dict[int, str] = {}
     for variable in model.variables:
         kind, part = owners.get(id(variable), ("", ""))
@@ -94,6 +95,7 @@ def _keras_variables(
             names,
             known if known != variable.path else None,
             node,
+            is_parameter=id(variable) in trained,
         )
 
 

@@ -12,7 +12,8 @@ class LiveTensor:
     they are not known; an empty ``dtype`` is an unknown one.
 
     ``other_names`` are further names by the kind of name; ``same_as`` is the name under which the same tensor came
-    before; ``node`` is its place in the graph; ``is_optimizer`` marks what an optimizer keeps for itself.
+    before; ``node`` is its place in the graph; ``is_optimizer`` marks what an optimizer keeps for itself, and
+    ``is_parameter`` is False for buffers and for variables that are not trained: no optimizer is given them.
     """
 
     name: str
@@ -24,6 +25,7 @@ class LiveTensor:
     same_as: str | None = None
     node: int | None = None
     is_optimizer: bool = False
+    is_parameter: bool = True
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ckpt_tools.models.live import LiveModel, LiveTensor
 def describe(reference: str, layer: paddle.nn.Layer) -> LiveModel:
     """Names, types and shapes as ``state_dict()`` has them. Recurrent layers have each tensor under two names there."""
     layers = dict(layer.named_sublayers(include_self=True))
+    buffers = {id(tensor) for tensor in layer.buffers()}
     first: dict[int, str] = {}
     tensors = []
     for name, tensor in layer.state_dict().items():
@@ -31,6 +32,7 @@ def describe(reference: str, layer: paddle.nn.Layer) -> LiveModel:
                 part if kind else "",
                 {"variable": tensor.name} if tensor.name else {},
                 known if known != name else None,
+                is_parameter=id(tensor) not in buffers,
             )
         )
     return LiveModel(reference, "paddle", tuple(tensors))

@@ -35,6 +35,7 @@ def describe(reference: str, module: torch.nn.Module) -> LiveModel:
                 kind,
                 part if kind else "",
                 same_as=known if known != name else None,
+                is_parameter=isinstance(tensor, torch.nn.Parameter),
             )
         )
     return LiveModel(reference, "torch", tuple(tensors))

@@ -48,7 +48,8 @@ class Row:
     """One tensor of a comparand. ``tensor`` is there when its bytes can be read, ``sha256`` when only that is known.
 
     ``other_names`` are further names of the same tensor by the kind of name (``file``: the format's own second name);
-    ``same_as`` is the name of an earlier row that is the same tensor (tied weights).
+    ``same_as`` is the name of an earlier row that is the same tensor (tied weights). ``is_parameter`` is False where a
+    model tells that an optimizer is not given it.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Row:
     sha256: str | None = None
     other_names: Mapping[str, str] = field(default_factory=dict)
     same_as: str | None = None
+    is_parameter: bool = True
 
 
 @dataclass
@@ -263,6 +265,7 @@ def _from_spec(document: Mapping[str, Any], label: str) -> Comparand:
                 LayerPart(kind, part) if kind or part else None,
                 other_names={str(k): str(v) for k, v in row.get("names", {}).items()},
                 same_as=row.get("same_as"),
+                is_parameter=row.get("parameter") is not False,
             )
         )
     return Comparand(label, "spec", family if family in FAMILIES else None, rows)

@@ -36,6 +36,8 @@ def _row(tensor: LiveTensor) -> dict[str, Any]:
         row["names"] = dict(tensor.other_names)
     if tensor.same_as is not None:
         row["same_as"] = tensor.same_as
+    if not tensor.is_parameter:
+        row["parameter"] = False
     if tensor.is_optimizer:
         row["purpose"] = Role.OPTIMIZER.value
     return row
@@ -54,6 +56,7 @@ def comparand_of(model: LiveModel, names: Mapping[int, str] | None = None) -> Co
             LayerPart(tensor.kind, tensor.part) if tensor.kind else None,
             other_names=tensor.other_names,
             same_as=tensor.same_as,
+            is_parameter=tensor.is_parameter,
         )
         for tensor in model.tensors
     ]
