@@ -15,6 +15,7 @@ from ckpt_tools.core.tree import Dict
 from ckpt_tools.mapping.keras_groups import variables_of
 
 _DEEPEST_MODEL = 100
+_OPTIMIZER = ("optimizer",)
 
 
 def snake_case(name: str) -> str:
@@ -52,12 +53,17 @@ def layer_names(config: Any) -> dict[tuple[str, ...], str]:
 def give_aliases(root: Dict, names: dict[tuple[str, ...], str]) -> None:
     """Name variables as Keras' users do: ``d1/kernel`` for ``layers/dense/vars/0``.
 
-    ``names`` are names of layers by the path of their group. An optimizer's variables have no such names.
+    ``names`` are names of layers by the path of their group. Of an optimizer's variables the first has one, which every
+    optimizer has there: ``adam/iteration``.
     """
     pending: list[tuple[tuple[str, ...], Dict]] = [((), root)]
     seen = {id(root)}
     for path, node in pending:
-        if path[-1:] == ("vars",) and path[0] != "optimizer":
+        if path == (*_OPTIMIZER, "vars"):
+            count = node.get("0")
+            if isinstance(count, Tensor) and _OPTIMIZER in names:
+                count.alias = f"{names[_OPTIMIZER]}/iteration"
+        elif path[-1:] == ("vars",) and path[0] != "optimizer":
             _name_variables(path[:-1], node, names)
         for name, child in node.items():
             if isinstance(child, Dict) and id(child) not in seen:
