@@ -22,7 +22,8 @@ _RANDOM_STATE = re.compile(
 #: The names paddle.optimizer gives its accumulators; the number at the end counts optimizers of the process.
 _PADDLE_ACCUMULATOR = re.compile(
     r".+_(?:moment1|moment2|moment2_max|moment|beta1_pow_acc|beta2_pow_acc|velocity|momentum|mean_square|mean_grad"
-    r"|_avg_squared_grad|_avg_squared_update|inf_norm|fp32_master)_\d+",
+    r"|_avg_squared_grad|_avg_squared_update|inf_norm|fp32_master|beta1_pow|beta2_pow|rho|momentum_decay_pow|mu_product"
+    r")_\d+",
     re.DOTALL,
 )
 #: Paddle's own variable names, ``linear_0.w_0``: with them inside, an accumulator is one in any container.
