@@ -125,7 +125,11 @@ def convert(
     ] = False,
     with_optimizer: Annotated[
         bool,
-        typer.Option("--with-optimizer", help="Carry the state of Adam or SGD over, where that is sure; needs --like."),
+        typer.Option(
+            "--with-optimizer",
+            help="Carry the state of Adam or SGD over, where that is sure; needs --like, and goes with neither"
+            " --write-map, --dtype, --weights-only nor --averages.",
+        ),
     ] = False,
     write_map: Annotated[
         Path | None, typer.Option("--write-map", metavar="FILE", help="Save the translation for --map.")
@@ -172,8 +176,8 @@ def convert(
     layout = _layout(
         to_layout, from_layout, like, kind, kwargs, kwargs_file, partial=partial, with_optimizer=with_optimizer
     )
-    if with_optimizer and (weights_only or averages or write_map is not None):
-        raise UsageError("--with-optimizer goes with neither --weights-only, --averages nor --write-map")
+    if with_optimizer and (weights_only or averages or write_map is not None or dtype is not None):
+        raise UsageError("--with-optimizer goes with neither --weights-only, --averages, --dtype nor --write-map")
     mapping = rule_files.read_rule_file(map_file) if map_file is not None else rule_files.RuleFile()
     if layout is None and write_map is not None:
         raise UsageError("--write-map saves what --to-layout decides, and none is asked for")

@@ -210,6 +210,8 @@ def test_formats_of_nobody_tell_by_names_or_are_told(run: Run) -> None:
         (["--to-layout", "paddle", "--kind", "fc*=conv2d"], "has 2 axes and is no conv2d"),
         (["--to-layout", "paddle", "--partial"], "--partial is about what --like has"),
         (["--to-layout", "paddle", "--with-optimizer", "--weights-only"], "--with-optimizer goes with neither"),
+        (["--to-layout", "paddle", "--with-optimizer", "--write-map", "m.toml"], "--with-optimizer goes with neither"),
+        (["--to-layout", "paddle", "--with-optimizer", "--dtype", "float16"], "--with-optimizer goes with neither"),
         (["--write-map", "m.toml"], "--write-map saves what --to-layout decides"),
     ],
 )
