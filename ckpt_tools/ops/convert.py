@@ -188,6 +188,8 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
         stages, recipes = [translation.file.rules], translation.file.recipes
     selected = steps
     steps = _renamed(steps, stages, recipes, dropped, notes)
+    if translation is not None and translation.dict_made:
+        steps = [_inside(step, translation.dict_made) for step in steps]
     if translation is not None and translation.carried is not None:
         steps += _cooked_at(translation.carried.recipes, selected)
         dropped = _still_dropped(dropped, steps)
@@ -420,6 +422,12 @@ def _renamed(
     return [*(step for _, step in renamed), *fillings]
 
 
+def _inside(step: _Step, name: str) -> _Step:
+    """A leaf that its name puts into a dict, in it, also where it came from a format without dicts."""
+    above, _, below = str(step.leaf.key[0]).partition("/") if len(step.leaf.key) == 1 else ("", "", "")
+    return replace(step, leaf=replace(step.leaf, key=(name, below))) if above == name and below else step
+
+
 def _cooked_at(recipes: Sequence[tuple[Key, Recipe]], steps: list[_Step]) -> list[_Step]:
     """What recipes make, at keys of its own."""
     by_name = dict(zip(names_of([step.leaf.key for step in steps]), steps))
@@ -443,7 +451,9 @@ def _cooked(recipes: Sequence[Recipe], by_name: Mapping[str, _Step]) -> tuple[li
     for recipe in recipes:
         if recipe.filling is not None:
             key: Key = tuple(recipe.target.split("/")) if nested else (recipe.target,)
-            fillings.append(_Step(Leaf(key, key, made(recipe, tensors)), "", recipe=recipe, why=recipe.why))
+            filling = made(recipe, tensors)
+            filling.alias = recipe.alias or None
+            fillings.append(_Step(Leaf(key, key, filling), "", recipe=recipe, why=recipe.why))
             continue
         sources = tuple(each.source for each in recipe.ingredients)
         missing = [name for name in sources if name not in tensors]

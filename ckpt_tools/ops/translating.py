@@ -7,7 +7,7 @@ the source's own format: Paddle's variable names, Keras' groups. What names and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ckpt_tools.core.checkpoint import Checkpoint
@@ -35,12 +35,15 @@ from ckpt_tools.mapping.rules import Rule, literal
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
 from ckpt_tools.ops.comparands import Comparand, Row
-from ckpt_tools.ops.optimizing import CarriedState, NotSure, Weight, carry
+from ckpt_tools.ops.optimizer_states import Origin, Weight
+from ckpt_tools.ops.optimizing import CarriedState, Destination, carry
 from ckpt_tools.ops.transforming import bytes_of
 
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
 _NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
+#: The dict of weights beside an optimizer's state, where the source has no dict around them.
+_MODEL = "model"
 #: The one of a model's names that no file has.
 _ATTRIBUTE = "attribute"
 #: Before the position of a variable in a group of Keras' files, which does not say what it is.
@@ -114,12 +117,14 @@ class Obstacles:
 
 @dataclass
 class Translated:
-    """The plan as rules and recipes on names below the root, and what is to be said about it."""
+    """The plan as rules and recipes on names below the root, and what is to be said about it. ``dict_made`` is the name
+    of a dict that the source does not have and the weights go into, beside what is carried of the optimizer."""
 
     file: RuleFile
     notes: list[str]
     obstacles: Obstacles
     carried: CarriedState | None = None
+    dict_made: str = ""
 
 
 def parse_kind(option: str) -> tuple[str, str]:
@@ -135,7 +140,9 @@ def plan_translation(
 ) -> Translated:
     """Plan the way to ``wishes.family`` for a writer that keeps dicts within dicts or does not. UsageError when the
     source's framework is not known, or a ``--kind`` fits nothing."""
-    weights, others = _weights(source, leaves)
+    own = FAMILY_BY_FORMAT.get(source.format)
+    roles = assign_roles([entry.key for entry in source.entries], family=own, known=source.purposes)
+    weights, others = _weights(leaves, roles)
     family = _source_family(source, weights, wishes)
     targets = [like for like in wishes.likes if like.family == wishes.family]
     models = [like for like in wishes.likes if like.family == family and like not in targets]
@@ -144,8 +151,9 @@ def plan_translation(
     if wishes.family == "keras":
         stored = _without_common_prefix(stored)
     prefix = _common_prefix(stored) if nests and wishes.family != "keras" else ""
-    if wishes.with_optimizer and nests and wishes.family != "keras" and not prefix:
-        prefix = "model/"  # so that the state has a place beside the weights
+    is_beside = wishes.with_optimizer and bool(targets) and nests and wishes.family != "keras"
+    made = _MODEL if is_beside and not prefix else ""
+    prefix = f"{made}/" if made else prefix
     target = _target(targets[0], writer, prefix) if targets else None
     attempts = [
         translate(ours, wishes.family, theirs, partial=wishes.partial)
@@ -160,19 +168,19 @@ def plan_translation(
         obstacles.unplaced, obstacles.unfilled = best.unplaced, best.unfilled
         if not models and any(_POSITION in name for name in best.unplaced):
             obstacles.hint = "another --like, with the model of the source, tells what its variables are; "
-    carried, said = None, []
+    carried: CarriedState | None = None
+    said: list[str] = []
     if wishes.with_optimizer and not obstacles:
-        try:
-            model, like = next(iter(models), None), next(iter(targets), None)
-            carried = _carried(source, family, leaves, weights, others, model, like, best.recipes, wishes.family)
+        model, like = next(iter(models), None), next(iter(targets), None)
+        carried = _carried(source, family, leaves, weights, model, like, best.recipes, wishes.family, writer)
+        said = carried.notes
+        if carried.recipes:
             others = {name: what for name, what in others.items() if what != Role.OPTIMIZER.value}
-            said = [carried.note]
-        except NotSure as error:
-            said = [f"the optimizer's state is left out: {error}"]
     notes = [*said, *tied, *_notes(best, others, family, wishes)]
-    keeps_values = "keras" not in (family, wishes.family)  # its values are those of its formats
-    file = _composed(best, leaves, weights, aliases, wishes.family, keeps_values=keeps_values)
-    return Translated(file, notes, obstacles, carried)
+    keeps_values = "keras" not in (family, wishes.family)  # Keras' values are those of its formats
+    kept = _values_kept(leaves, weights, roles) if keeps_values else set()
+    file = _composed(best, leaves, weights, aliases, wishes.family, kept)
+    return Translated(file, notes, obstacles, carried, made)
 
 
 def _settle_ties(found: Translation, weights: Sequence[NamedLeaf], same_as: Mapping[str, str]) -> list[str]:
@@ -206,18 +214,31 @@ def _carried(
     family: str,
     leaves: Sequence[NamedLeaf],
     weights: Sequence[NamedLeaf],
-    others: Mapping[str, str],
     model: Comparand | None,
     target: Comparand | None,
     recipes: Sequence[Recipe],
     to: str,
+    writer: str,
 ) -> CarriedState:
-    state = next((leaf.current_key for leaf in leaves if others.get(leaf.name) == Role.OPTIMIZER.value), ())
-    container = state[: state.index("state")] if "state" in state else state[:-1]
     known = [Weight(leaf.key, leaf.current, leaf.name, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
-    names = {leaf.key: leaf.name for leaf in leaves}
-    keeps_name = family != "keras" and container
-    return carry(source, family, known, names, model, target, recipes, to, container if keeps_name else ("optimizer",))
+    origin = Origin(source, known, {leaf.key: leaf.name for leaf in leaves}, model)
+    keeps_names = "keras" not in (family, to)
+    places = _Containers(leaves if keeps_names else [])
+    return carry(origin, family, Destination(target, recipes, to, writer, places))
+
+
+class _Containers(dict[Key, Key]):
+    """Where the dict of an optimizer is in the target, by its key in the source."""
+
+    def __init__(self, leaves: Sequence[NamedLeaf]) -> None:
+        super().__init__()
+        for leaf in leaves:
+            for length in range(1, len(leaf.key)):
+                below = len(leaf.key) - length
+                self.setdefault(leaf.key[:length], leaf.current_key[:-below])
+
+    def __missing__(self, container: Key) -> Key:
+        return ("optimizer",)
 
 
 def _best(attempts: Sequence[Translation]) -> Translation:
@@ -255,10 +276,8 @@ def _obstacle_count(found: Translation) -> int:
 # ---- the source
 
 
-def _weights(source: Checkpoint, leaves: Sequence[NamedLeaf]) -> tuple[list[NamedLeaf], dict[str, str]]:
+def _weights(leaves: Sequence[NamedLeaf], roles: Mapping[Key, Role]) -> tuple[list[NamedLeaf], dict[str, str]]:
     """The dense weights and the counters that belong to modules; of the other tensors what they are, by name."""
-    family = FAMILY_BY_FORMAT.get(source.format)
-    roles = assign_roles([entry.key for entry in source.entries], family=family, known=source.purposes)
     weights, others = [], {}
     for leaf in leaves:
         if not isinstance(leaf.node, Tensor):
@@ -482,11 +501,10 @@ def _composed(
     weights: Sequence[NamedLeaf],
     aliases: Mapping[str, str],
     family: str,
-    *,
-    keeps_values: bool,
+    kept: Set[Key],
 ) -> RuleFile:
     """The plan on the source's own names: rules where one tensor becomes one, recipes for the others. Everything that
-    is not taken along is dropped by a rule of its own; ``keeps_values`` is about values beside the weights."""
+    is not taken along is dropped by a rule of its own; ``kept`` are the values that are taken along as they are."""
     originals = {leaf.current: leaf.name for leaf in weights}
     called = {leaf.name for leaf in weights if isinstance(leaf.node, Tensor) and leaf.node.alias}
     uses = Counter(each.source for recipe in found.recipes for each in recipe.ingredients)
@@ -503,22 +521,29 @@ def _composed(
                 continue
         recipes.append(replace(recipe, ingredients=ingredients, alias=alias))
     consumed = {each.source for recipe in recipes for each in recipe.ingredients}
-    homes = {leaf.key[:length] for leaf in weights for length in range(len(leaf.key))}
-    tensors = {leaf.key[:length] for leaf in leaves if isinstance(leaf.node, Tensor) for length in range(len(leaf.key))}
     for leaf in leaves:
         if leaf.name in rules or leaf.name in consumed:
             continue
-        if isinstance(leaf.node, Tensor) or not keeps_values or not _is_beside_weights(leaf.key, homes, tensors):
+        if leaf.key not in kept:
             rules[leaf.name] = Rule(literal(leaf.name), None)
         elif leaf.current != leaf.name:
             rules[leaf.name] = Rule(literal(leaf.name), literal(leaf.current))
     return RuleFile(tuple(rules.values()), tuple(recipes))
 
 
-def _is_beside_weights(key: Key, homes: set[Key], tensors: set[Key]) -> bool:
-    """Whether the nearest dict around a value that has tensors in it has weights: else it belongs to what is left out."""
-    nearest = next((key[:length] for length in reversed(range(len(key))) if key[:length] in tensors), ())
-    return nearest in homes or not nearest
+def _values_kept(leaves: Sequence[NamedLeaf], weights: Sequence[NamedLeaf], roles: Mapping[Key, Role]) -> set[Key]:
+    """The values that belong to no optimizer and to nothing else that is left out: of the dicts around them, the nearest
+    that has tensors in it has weights."""
+    homes = {leaf.key[:length] for leaf in weights for length in range(len(leaf.key))}
+    tensors = {leaf.key[:length] for leaf in leaves if isinstance(leaf.node, Tensor) for length in range(len(leaf.key))}
+    kept = set()
+    for leaf in leaves:
+        if not isinstance(leaf.node, Tensor) and roles.get(leaf.key) is not Role.OPTIMIZER:
+            above = (leaf.key[:length] for length in reversed(range(len(leaf.key))))
+            nearest = next((key for key in above if key in tensors), ())
+            if nearest in homes or not nearest:
+                kept.add(leaf.key)
+    return kept
 
 
 def _notes(found: Translation, others: Mapping[str, str], family: str, wishes: LayoutWishes) -> list[str]:
