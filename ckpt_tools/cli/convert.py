@@ -355,7 +355,7 @@ def _show_obstacles(out: Output, conversion: Conversion) -> None:
     for each in obstacles.ambiguous:
         shapes = ", ".join(dict.fromkeys(map(shape_text, each.shapes)))
         what = listed(each.globs) if len(each.names) == 1 else f"{listed(each.globs)} ({len(each.names)} tensors)"
-        out.note(f"ambiguous: {what} {shapes}; one of {'; '.join(each.options)}", style="yellow")
+        out.note(f"ambiguous: {what} {shapes}; one of {'; '.join(each.described)}", style="yellow")
     for title, items in (
         ("conflict", obstacles.conflicts),
         ("no place in the target", obstacles.unplaced),

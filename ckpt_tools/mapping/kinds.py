@@ -26,6 +26,12 @@ class LayerPart(NamedTuple):
 UNKNOWN = LayerPart("", "")
 #: A parameter of a user's own layer, which stays as it is: no framework has a layout for it.
 PARAMETER = "parameter"
+#: What the magnitudes of weight norm belong to: Paddle keeps them as a vector, which does not tell the axis of the weight.
+WEIGHT_NORM_DIMS = ("weight_norm_dim0", "weight_norm_dim1")
+#: The last segments of these magnitudes
+MAGNITUDES = frozenset({"weight_g", "original0"})
+#: Parts that lie as the weight of a layer does: itself, or what weight norm and spectral norm keep in its place
+MATRIX_PARTS = ("weight", "weight_v", "weight_orig")
 
 #: Kinds whose parts are vectors, the same in every framework but for their names and lengths of shape.
 NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
@@ -167,10 +173,20 @@ LEAVES_BY_FAMILY: Mapping[str, Mapping[str, str]] = {
         "alpha": "weight",
     },
 }
+#: Words that are a part only in layers of one kind, by framework: anywhere else they are a user's own. In ``.weights.h5``
+#: the variables of a layer are numbered in the order in which it makes them.
+PART_BY_LEAF_OF_KIND: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "paddle": {"instance_norm": {"scale": "weight"}},
+    "keras": {
+        **{kind: {"0": "weight", "1": "bias"} for kind in ("linear", *CONVOLUTIONS, "layer_norm", "group_norm")},
+        **{kind: {"0": "weight"} for kind in ("embedding", "prelu", "rms_norm")},
+        "batch_norm": {"0": "weight", "1": "bias", "2": "running_mean", "3": "running_var"},
+    },
+}
 #: The kinds that ``--kind`` takes.
 KINDS = tuple(
     sorted(
-        {*KIND_BY_CLASS.values(), *CONVOLUTIONS, PARAMETER}
+        {*KIND_BY_CLASS.values(), *CONVOLUTIONS, PARAMETER, *WEIGHT_NORM_DIMS}
         - {kind for kind in KIND_BY_CLASS.values() if kind.startswith("separable")}
     )
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from ckpt_tools.mapping.kinds import CONVOLUTIONS, NORMS, PARAMETER, RECURRENT, LayerPart, Shape
+from ckpt_tools.mapping.kinds import CONVOLUTIONS, MATRIX_PARTS, NORMS, PARAMETER, RECURRENT, LayerPart, Shape
 from ckpt_tools.mapping.transforms import Blocks, Permute, Reshape, Rows, Transform, Transforms, shape_after
 
 FAMILIES = ("torch", "paddle", "keras")
@@ -34,8 +34,6 @@ FAMILY_BY_FORMAT: Mapping[str, str] = {
 }
 
 _TRANSPOSE: Transforms = (Permute((1, 0)),)
-#: A Linear's matrix, also where weight norm or spectral norm keep it under another name
-_MATRIX_PARTS = ("weight", "weight_v", "weight_orig")
 #: Keras has its gates as z, r, n; torch and Paddle as r, z, n
 _GRU_GATES: Transforms = (Blocks((1, 0, 2)),)
 #: Rank of a kernel -> Keras (k…, in, out) to torch (out, in, k…); transposed ones have in and out swapped on both sides
@@ -96,8 +94,8 @@ def _paddle(layer: LayerPart, shape: Shape) -> Transforms | None:
     if len(shape) != 2 or kind in RECURRENT or kind in ("embedding", PARAMETER):
         return _TRANSPOSE if part.startswith(("weight_ho", "weight_hr")) else ()
     if kind == "linear":
-        return _TRANSPOSE if part in _MATRIX_PARTS else ()
-    if kind == "bilinear" or kind in NORMS or kind in CONVOLUTIONS or part not in ("", *_MATRIX_PARTS):
+        return _TRANSPOSE if part in MATRIX_PARTS else ()
+    if kind == "bilinear" or kind in NORMS or kind in CONVOLUTIONS or part not in ("", *MATRIX_PARTS):
         return ()
     return None
 
@@ -106,6 +104,8 @@ def _keras_to_torch(layer: LayerPart, shape: Shape) -> Transforms | None:
     kind, part = layer
     rank = len(shape)
     if rank == 1 or kind in NORMS or kind in ("prelu", "embedding", PARAMETER):
+        return ()
+    if part == "bias" and kind not in RECURRENT:
         return ()
     if kind in RECURRENT:
         gates = _GRU_GATES if kind.startswith("gru") else ()
@@ -128,12 +128,14 @@ def _torch_to_keras(layer: LayerPart, shape: Shape, target: Shape | None) -> Tra
     rank = len(shape)
     if rank == 1 or kind in NORMS or kind in ("prelu", "embedding", PARAMETER):
         return ()
+    if part == "bias" and kind not in RECURRENT:
+        return ()
     if kind in RECURRENT:
         gates = _GRU_GATES if kind.startswith("gru") else ()
         return (*gates, *_TRANSPOSE) if part.startswith("weight") else None
     if kind == "linear" and rank == 2:
         return _TRANSPOSE
-    if kind.startswith("depthwise_conv"):
+    if kind.startswith("depthwise_conv") and shape[0] > 1 and (target is None or target[-2:-1] != (1,)):
         if target is None or len(target) != rank or rank not in (3, 4):
             return None  # the number of inputs is not in torch's shape
         axes = (2, 0, 1) if rank == 3 else (2, 3, 0, 1)
@@ -171,7 +173,8 @@ def _does_nothing(step: Transform, before: Shape, after: Shape) -> bool:
     if isinstance(step, (Reshape, Rows)):
         return before == after
     if isinstance(step, Permute):
-        return step.axes == tuple(range(len(step.axes)))
+        moved = [axis for axis in step.axes if before[axis] > 1]
+        return before == after and moved == sorted(moved)
     return isinstance(step, Blocks) and step.order == tuple(range(len(step.order)))
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ckpt_tools.mapping.kinds import CONVOLUTIONS, NORMS, Shape
+from ckpt_tools.mapping.kinds import CONVOLUTIONS, LEAVES_BY_FAMILY, NORMS, PARAMETER, Shape
 from ckpt_tools.mapping.layouts import to_torch
 from ckpt_tools.mapping.recipes import Filling, Ingredient
 from ckpt_tools.mapping.spellings import (
@@ -69,6 +69,12 @@ def _as_it_is(piece: Piece) -> Piece:
     return replace(piece, inward=(), outward=())
 
 
+def _own_leaf(piece: Piece) -> str:
+    """What a user's own parameter is called, which no framework has another word for; "" for those of layers."""
+    is_own = piece.layer.kind == PARAMETER and piece.layer.part in LEAVES_BY_FAMILY["torch"]
+    return piece.leaf if is_own else ""
+
+
 def _dotted(prefix: str, path: Path, leaf: str) -> str:
     return prefix + ".".join((*path, leaf))
 
@@ -106,7 +112,7 @@ def _torch(groups: Groups) -> Iterator[Spelling]:
                 outward = (Reshape((-1, *(1,) * (rank - 1))),) if rank > 1 else ()
                 yield _spelling(_dotted(prefix, path, part), replace(piece, outward=outward))
             else:
-                yield _spelling(_dotted(prefix, path, piece.last), piece)
+                yield _spelling(_dotted(prefix, path, _own_leaf(piece) or piece.last), piece)
             if part == "running_var":
                 yield _spelling(_dotted(prefix, path, BATCH_COUNTER), filling=Filling("int64", ()))
 
@@ -166,7 +172,7 @@ def _paddle_leaf(piece: Piece) -> str:
     kind, part = piece.layer
     if part == "weight" and kind in ("prelu", "instance_norm"):
         return "_weight" if kind == "prelu" else "scale"
-    return _PADDLE_LEAVES.get(part, part or piece.leaf)
+    return _own_leaf(piece) or _PADDLE_LEAVES.get(part, part or piece.leaf)
 
 
 def _paddle_recurrent(
@@ -194,8 +200,8 @@ def _keras(groups: Groups) -> Iterator[Spelling]:
             continue
         for item in group.values():
             piece = _as_it_is(item.piece)
-            leaf = _keras_leaf(piece, kind, group)
-            outward = (Reshape((-1,)),) if kind == "prelu" else ()
+            leaf = _keras_leaf(piece, piece.layer.kind or kind, group)
+            outward = (Reshape((-1,)),) if piece.layer.kind == "prelu" else ()
             yield _spelling(_slashed(prefix, path, leaf), replace(piece, outward=outward))
 
 
@@ -206,6 +212,8 @@ def _slashed(prefix: str, path: Path, leaf: str) -> str:
 def _keras_leaf(piece: Piece, kind: str, group: Group) -> str:
     """Keras' word for a part. Vectors called weight and bias are those of a normalisation, whichever it is."""
     part = piece.layer.part
+    if piece.layer.kind == PARAMETER:
+        return _own_leaf(piece) or piece.last
     is_vector = "weight" in group and len(group["weight"].piece.shape or ()) == 1
     if part in _KERAS_LEAVES:
         return _KERAS_LEAVES[part]

@@ -19,14 +19,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property
 
+from ckpt_tools.mapping.candidates import Kinds, Neighbourhood
 from ckpt_tools.mapping.kinds import (
     CONVOLUTIONS,
     LEAVES_BY_FAMILY,
+    MATRIX_PARTS,
+    NORMS,
+    PARAMETER,
+    PART_BY_LEAF_OF_KIND,
     RECURRENT,
     LayerPart,
     Shape,
-    infer_parts,
     kind_by_gates,
     segments,
 )
@@ -51,6 +56,9 @@ _BASIC_LSTM_CELL = re.compile(r"(?:basic_)?lstm_cell(?:_\d+)?")
 _KERAS_RECURRENT = {"kernel": "weight_ih", "recurrent_kernel": "weight_hh"}
 _PARAMETRIZED = {"original0": "_g", "original1": "_v", "original": "_orig"}
 _SEPARABLE = {"depthwise_kernel": "depthwise", "pointwise_kernel": "pointwise"}
+_STATISTICS = "running statistics beside it"
+#: Of several words for a weight in one layer, those that the others belong to
+_WEIGHTS_FIRST = ("kernel", "gamma", "scale")
 
 Path = tuple[str, ...]
 
@@ -68,7 +76,7 @@ class Certainty(IntEnum):
 class Stored:
     """A tensor as a file or a model names it. ``spoken`` is the name that tells most about it, ``prefix`` the leading
     part of it that is no module path (``main_params/``); ``known`` is what is known of its layer, with how certain that
-    is and ``why``.
+    is and ``why``. Tensors of whole numbers or truth values are not ``is_floating``.
     """
 
     name: str
@@ -78,6 +86,7 @@ class Stored:
     known: LayerPart | None = None
     certainty: Certainty = Certainty.NONE
     why: str = ""
+    is_floating: bool = True
 
     @property
     def kind(self) -> str:
@@ -89,7 +98,8 @@ class Piece:
     """A neutral tensor inside a stored one, ``shape`` in the layout that the framework has for this part.
 
     ``inward`` cuts it out of the stored tensor, ``outward`` brings it into the form that is joined there. ``leaf`` is the
-    last segment as it is spelled; ``by_leaf`` says that this names it, not the part.
+    last segment as it is spelled; ``by_leaf`` says that this names it, not the part. ``possible`` are the kinds that it
+    can be of, where ``layer`` does not tell one.
     """
 
     path: Path
@@ -102,6 +112,7 @@ class Piece:
     leaf: str = ""
     prefix: str = ""
     by_leaf: bool = False
+    possible: Kinds = ()
 
     @property
     def last(self) -> str:
@@ -131,11 +142,26 @@ class Spelling:
 
 @dataclass
 class Layer:
-    """The stored tensors directly below one path, by their last segment."""
+    """The stored tensors directly below one path, by their last segment, as ``family`` spells them."""
 
+    family: str
     prefix: str
     path: Path
     leaves: dict[str, Stored] = field(default_factory=dict)
+
+    @cached_property
+    def numbered(self) -> int:
+        """How many tensors have numbers for names."""
+        return sum(map(str.isdecimal, self.leaves))
+
+    @cached_property
+    def weight(self) -> str | None:
+        """The word for what lies as the weight of a layer does, if it has that."""
+        parts = LEAVES_BY_FAMILY[self.family]
+        words = [word for word in self.leaves if parts.get(word, word) in MATRIX_PARTS]
+        likeliest = [word for word in _WEIGHTS_FIRST if word in words]
+        of_paddle = ["scale"] if self.family == "paddle" and "scale" in self.leaves else []
+        return next(iter(likeliest + words + of_paddle), None)
 
     def piece(self, leaf: str, part: str, *, path: Path | None = None) -> Piece:
         """The whole of a stored tensor as one piece, with what is known of it."""
@@ -185,14 +211,13 @@ def spell(family: str, tensors: Sequence[Stored]) -> list[Spelling]:
     for tensor in tensors:
         *path, leaf = segments((tensor.spoken or tensor.name)[len(tensor.prefix) :])
         key = tensor.prefix, tuple(path)
-        layers.setdefault(key, Layer(tensor.prefix, tuple(path))).leaves[leaf] = tensor
+        layers.setdefault(key, Layer(family, tensor.prefix, tuple(path))).leaves[leaf] = tensor
     if family == "keras":
         only_old_names = any("depthwise_kernel" in layer.leaves for layer in layers.values())
         spellings = (s for layer in layers.values() for s in _keras(layer, layers, only_old_names=only_old_names))
     else:
-        inferred = infer_parts({tensor.spoken or tensor.name: tensor.shape for tensor in tensors})
         speller = _torch if family == "torch" else _paddle
-        spellings = (s for layer in layers.values() for s in speller(layer, layers, inferred))
+        spellings = (s for layer in layers.values() for s in speller(layer, layers))
     found = {spelling.stored.name: spelling for spelling in _told_apart(list(spellings), family)}
     return [found[tensor.name] for tensor in tensors]
 
@@ -214,13 +239,80 @@ def _told_apart(spellings: list[Spelling], family: str) -> Iterator[Spelling]:
 def _plain(family: str, layer: Layer, leaf: str, kind: str = "", why: str = "") -> Spelling:
     """A tensor that is one piece. What is known of it comes before ``kind``, what its name and siblings tell."""
     stored = layer.leaves[leaf]
-    part = LEAVES_BY_FAMILY[family].get(leaf, "")
+    part = _part_in(layer, family, stored.kind, leaf) or LEAVES_BY_FAMILY[family].get(leaf, "")
     if not part and stored.known is not None and stored.known.part in LEAVES_BY_FAMILY["torch"]:
         part = stored.known.part
     piece = layer.piece(leaf, part)
     if kind and (not stored.kind or _is_narrower(kind, stored)):
         piece = replace(piece, layer=LayerPart(kind, part), certainty=Certainty.INFERRED, why=why)
-    return Spelling(stored, (piece,))
+    return Spelling(stored, (_of_its_layer(family, piece, layer),))
+
+
+def is_numbered(family: str, piece: Piece) -> bool:
+    """Whether its name is its place among the variables of a layer of Keras."""
+    return family == "keras" and piece.leaf.isdecimal()
+
+
+def follows(family: str, piece: Piece) -> bool:
+    """Whether it is of the kind that another tensor of its layer is of: a bias, a variable that is not the first."""
+    return piece.layer.part == "bias" or (is_numbered(family, piece) and piece.leaf != "0")
+
+
+def part_of(family: str, kind: str, leaf: str) -> str:
+    """The part that a word means in layers of this kind alone; "" when it means the same or nothing everywhere."""
+    return PART_BY_LEAF_OF_KIND.get(family, {}).get(kind, {}).get(leaf, "")
+
+
+def _part_in(layer: Layer, family: str, kind: str, leaf: str) -> str:
+    """As :func:`part_of`, but for the numbers of normalisations that leave out some of their tensors."""
+    is_counted = leaf.isdecimal() and kind in NORMS
+    complete = not is_counted or len(PART_BY_LEAF_OF_KIND.get(family, {}).get(kind, {})) == layer.numbered
+    return part_of(family, kind, leaf) if complete else ""
+
+
+def _of_its_layer(family: str, piece: Piece, layer: Layer) -> Piece:
+    """A piece with the kind that lies in what it and its neighbours are, or the kinds that it can be of. A bias is of the
+    kind that its weight is said to be of, a numbered variable of that of the first."""
+    kind, part = piece.layer
+    if family != "keras" and part in MATRIX_PARTS and piece.certainty < Certainty.ASKED and _may_be_depthwise(piece):
+        narrower = (kind, f"depthwise_{kind}")
+        return replace(piece, layer=LayerPart("", part), certainty=Certainty.NONE, why="", possible=narrower)
+    if kind:
+        return piece
+    word, bias = layer.weight, layer.leaves.get("bias", layer.leaves.get("beta"))
+    weight = layer.leaves[word] if word is not None else None
+    if is_numbered(family, piece):
+        word, weight, bias = "0", layer.leaves.get("0"), layer.leaves.get("1")
+    if weight is not None and weight.kind and follows(family, piece):
+        told = LayerPart(weight.kind, _part_in(layer, family, weight.kind, piece.leaf) or part)
+        return replace(piece, layer=told, certainty=weight.certainty, why=weight.why)
+    around = Neighbourhood(
+        family,
+        weight.shape if weight is not None else None,
+        bias.shape if bias is not None else None,
+        word or "",
+        layer.numbered,
+    )
+    return _narrowed(piece, around, is_floating=layer.leaves[piece.leaf].is_floating)
+
+
+def _may_be_depthwise(piece: Piece) -> bool:
+    """Whether a layer of torch's or Paddle's class for convolutions is one with a kernel for each input in Keras: with
+    one input for each output it is that, or has a single input."""
+    shape = piece.shape or ()
+    return piece.layer.kind in ("conv1d", "conv2d") and shape[1:2] == (1,) and shape[0] > 1
+
+
+def _narrowed(piece: Piece, around: Neighbourhood, *, is_floating: bool = True) -> Piece:
+    shape = piece.shape or ()
+    kinds = around.kinds(piece.leaf, piece.layer.part, shape, is_floating=is_floating)
+    depthwise = any(kind.startswith("depthwise") for kind in kinds)
+    if kinds == (PARAMETER,) or (len(kinds) > 1 and (depthwise or not CONVOLUTIONS.issuperset(kinds))):
+        return replace(piece, possible=kinds)
+    why = f"its {len(shape)} axes" if around.bias is None else f"its {len(shape)} axes and its bias"
+    if piece.layer.part == "bias" or len(shape) == 1:
+        why = "the weight beside it" if piece.layer.part == "bias" else f"its name {piece.leaf}"
+    return replace(piece, layer=LayerPart(kinds[0], piece.layer.part), certainty=Certainty.INFERRED, why=why)
 
 
 def _is_narrower(kind: str, stored: Stored) -> bool:
@@ -231,10 +323,10 @@ def _is_narrower(kind: str, stored: Stored) -> bool:
 # ---- torch and Paddle
 
 
-def _torch(layer: Layer, layers: Layers, inferred: Mapping[str, LayerPart]) -> Iterator[Spelling]:
+def _torch(layer: Layer, layers: Layers) -> Iterator[Spelling]:
     path = layer.path
     if len(path) >= 2 and path[-2] == "parametrizations":
-        yield from _parametrized(layer, path[:-2], path[-1])
+        yield from _parametrized(layer, path[:-2], path[-1], layers)
         return
     if len(path) >= 3 and path[-3] == "parametrizations":
         for leaf, stored in layer.leaves.items():  # the vectors of spectral norm, _u and _v
@@ -254,21 +346,25 @@ def _torch(layer: Layer, layers: Layers, inferred: Mapping[str, LayerPart]) -> I
             owner = (*path, leaf.removesuffix("_weight"))
             yield Spelling(stored, (layer.told(leaf, "linear", "weight", f"its name {leaf}", path=owner),))
         else:
-            yield _shared(layer, leaf, inferred, "torch")
+            yield _shared(layer, leaf, "torch")
 
 
 def _is_attention(layer: Layer) -> bool:
     return not layer.leaves.keys().isdisjoint(("in_proj_weight", "q_proj_weight"))
 
 
-def _parametrized(layer: Layer, path: Path, parameter: str) -> Iterator[Spelling]:
+def _parametrized(layer: Layer, path: Path, parameter: str, layers: Layers) -> Iterator[Spelling]:
+    owner = layers.get((layer.prefix, path))
+    bias = owner.leaves.get("bias") if owner is not None else None
     for leaf, stored in layer.leaves.items():
         part = parameter + _PARAMETRIZED.get(leaf, f".{leaf}")
-        yield (
-            _magnitudes(layer, leaf, path)
-            if part == "weight_g"
-            else Spelling(stored, (layer.piece(leaf, part, path=path),))
-        )
+        if part == "weight_g":
+            yield _magnitudes(layer, leaf, path)
+            continue
+        piece = layer.piece(leaf, part, path=path)
+        if not piece.layer.kind and part in MATRIX_PARTS:
+            piece = _narrowed(piece, Neighbourhood("torch", stored.shape, bias.shape if bias is not None else None))
+        yield Spelling(stored, (piece,))
 
 
 def _magnitudes(layer: Layer, leaf: str, path: Path) -> Spelling:
@@ -304,7 +400,7 @@ def _packed(layer: Layer, leaf: str) -> Spelling:
     return Spelling(stored, pieces, join="concat")
 
 
-def _shared(layer: Layer, leaf: str, inferred: Mapping[str, LayerPart], family: str) -> Spelling:
+def _shared(layer: Layer, leaf: str, family: str) -> Spelling:
     """What torch and Paddle spell alike."""
     stored = layer.leaves[leaf]
     recurrent = RECURRENT_LEAF.fullmatch(leaf)
@@ -313,12 +409,11 @@ def _shared(layer: Layer, leaf: str, inferred: Mapping[str, LayerPart], family: 
     if leaf == "weight_g":
         return _magnitudes(layer, leaf, layer.path)
     if leaf in ("weight_v", "weight_orig", "weight_u"):
-        return Spelling(stored, (layer.piece(leaf, leaf),))
-    sibling = inferred.get(stored.spoken or stored.name)
-    if sibling is None:
-        return _plain(family, layer, leaf)
-    why = "running statistics beside it" if sibling.kind == "batch_norm" else f"its {len(stored.shape)} axes"
-    return _plain(family, layer, leaf, sibling.kind, why)
+        return Spelling(stored, (_of_its_layer(family, layer.piece(leaf, leaf), layer),))
+    words = LEAVES_BY_FAMILY[family]
+    if leaf in words and any(words.get(other) == "running_mean" for other in layer.leaves):
+        return _plain(family, layer, leaf, "batch_norm", _STATISTICS)
+    return _plain(family, layer, leaf)
 
 
 def _recurrent(layer: Layer, leaf: str, found: re.Match[str], path: Path, level: int) -> Spelling:
@@ -332,7 +427,11 @@ def _recurrent(layer: Layer, leaf: str, found: re.Match[str], path: Path, level:
     if kind and path == layer.path and found["level"] is None:
         kind = f"{kind}_cell"
     part = found["part"].replace("_ho", "_hr") + reverse
-    return Spelling(stored, (layer.told(leaf, kind, part, f"its name {found['part']}", path=leveled(path, level)),))
+    piece = layer.told(leaf, kind, part, f"its name {found['part']}", path=leveled(path, level))
+    if not kind:
+        suffix = "_cell" if path == layer.path and found["level"] is None else ""
+        piece = replace(piece, possible=tuple(f"{kind}{suffix}" for kind in ("lstm", "gru", "rnn")))
+    return Spelling(stored, (piece,))
 
 
 def leveled(path: Path, level: int) -> Path:
@@ -342,21 +441,20 @@ def leveled(path: Path, level: int) -> Path:
     return (*path[:-1], f"{path[-1]}_l{level}") if path else (f"l{level}",)
 
 
-def _paddle(layer: Layer, _layers: Layers, inferred: Mapping[str, LayerPart]) -> Iterator[Spelling]:
+def _paddle(layer: Layer, _layers: Layers) -> Iterator[Spelling]:
     path = layer.path
     in_cell = len(path) >= 2 and path[-2].isdecimal() and _PADDLE_CELL.fullmatch(path[-1])
     for leaf, stored in layer.leaves.items():
         recurrent = RECURRENT_LEAF.fullmatch(leaf)
         if in_cell and recurrent is not None:
             yield _recurrent(layer, leaf, recurrent, path[:-2], int(path[-2]))
-        elif leaf == "_weight" and not stored.kind:
-            yield _plain("paddle", layer, leaf, "prelu", "its name _weight")
-        elif leaf == "bias" and stored.kind == "bilinear" and stored.shape[:1] == (1,):
-            flat, full = (Reshape((-1,)),), (Reshape(stored.shape),)
-            piece = replace(layer.piece(leaf, "bias"), shape=stored.shape[1:], inward=flat, outward=full)
-            yield Spelling(stored, (piece,))
         else:
-            yield _shared(layer, leaf, inferred, "paddle")
+            spelling = _shared(layer, leaf, "paddle")
+            if leaf == "bias" and stored.shape[:1] == (1,) and spelling.pieces[0].layer.kind == "bilinear":
+                flat, full = (Reshape((-1,)),), (Reshape(stored.shape),)
+                piece = replace(spelling.pieces[0], shape=stored.shape[1:], inward=flat, outward=full)
+                spelling = Spelling(stored, (piece,))
+            yield spelling
 
 
 # ---- Keras and TensorFlow
@@ -387,7 +485,7 @@ def _keras_kind(layer: Layer, leaf: str, *, only_old_names: bool) -> tuple[str, 
     if leaf == "embeddings":
         return "embedding", "its name embeddings"
     if leaf.startswith("moving_") or (leaf in ("gamma", "beta") and "moving_mean" in layer.leaves):
-        return "batch_norm", "running statistics beside it"
+        return "batch_norm", _STATISTICS
     if leaf == "depthwise_kernel":
         return f"depthwise_conv{rank - 2}d", "its name depthwise_kernel"
     if leaf != "kernel":

@@ -13,21 +13,36 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ckpt_tools.core.keys import Globs, listed
 from ckpt_tools.errors import UsageError
-from ckpt_tools.mapping.kinds import CONVOLUTIONS, PARAMETER, LayerPart, Shape
+from ckpt_tools.mapping.candidates import Kinds
+from ckpt_tools.mapping.kinds import CONVOLUTIONS, NORMS, PARAMETER, WEIGHT_NORM_DIMS, LayerPart, Shape
 from ckpt_tools.mapping.layouts import between, simplified, to_torch
 from ckpt_tools.mapping.naming import Item, name_in
 from ckpt_tools.mapping.pairing import How, Placed, pair
 from ckpt_tools.mapping.recipes import Ingredient, Recipe
-from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Piece, Spelling, Stored, spell
+from ckpt_tools.mapping.spellings import (
+    BATCH_COUNTER,
+    Certainty,
+    Piece,
+    Spelling,
+    Stored,
+    follows,
+    is_numbered,
+    part_of,
+    spell,
+)
 from ckpt_tools.mapping.transforms import RowNorms, Transforms, Zeros, shape_after
 
 _DIGITS = re.compile(r"\d+")
-_MATRIX_PARTS = ("weight", "weight_v", "weight_orig")
+#: Kinds of the same effect, one after the other; which of them a tensor is of makes no difference.
+Choices = tuple[Kinds, ...]
+_EITHER_DIM: Choices = tuple((kind,) for kind in WEIGHT_NORM_DIMS)
+_OTHER_AXIS = "weight norm over another axis than that of the outputs has no counterpart"
 
 
 @dataclass(frozen=True)
@@ -42,23 +57,45 @@ class Side:
 
 @dataclass(frozen=True)
 class Ambiguity:
-    """Tensors of names alike, of which nothing says which of ``kinds`` they are. ``globs`` match these and no others."""
+    """Tensors of names alike, of which nothing says which of the ``choices`` they are. ``globs`` match these and no
+    others."""
 
     globs: tuple[str, ...]
     names: tuple[str, ...]
     shapes: tuple[Shape, ...]
-    kinds: tuple[str, ...]
+    choices: Choices
+
+    @property
+    def kinds(self) -> list[str]:
+        """A kind for each choice."""
+        return [alike[0] for alike in self.choices]
+
+    @property
+    def unknown(self) -> str:
+        """What it is that nothing tells."""
+        if self.choices == _EITHER_DIM:
+            return "the axis of weight norm"
+        return "the kind of layer, and so names and layout,"
 
     @property
     def options(self) -> list[str]:
         """What settles it, one of these."""
         return [" ".join(f"--kind '{glob}={kind}'" for glob in self.globs) for kind in self.kinds]
 
+    @property
+    def described(self) -> list[str]:
+        """The options with the other kinds that each is right for."""
+        return [
+            f"{option} (the same for {', '.join(alike[1:])})" if len(alike) > 1 else option
+            for option, alike in zip(self.options, self.choices)
+        ]
+
     def to_json(self) -> dict[str, object]:
         return {
             "names": list(self.names),
             "shapes": [list(shape) for shape in self.shapes],
-            "kinds": list(self.kinds),
+            "kinds": self.kinds,
+            "alike": [list(alike) for alike in self.choices],
             "options": self.options,
         }
 
@@ -83,6 +120,8 @@ class Translation:
     notes: list[str] = field(default_factory=list)
     #: whether no list was matched by a count that is not its order
     is_sure: bool = True
+    #: kernels of three axes with a bias, which are those of a convolution, or of a Bilinear
+    assumed: list[str] = field(default_factory=list)
     #: how many parts of names the paired tensors have in common
     agreement: int = 0
 
@@ -100,7 +139,9 @@ class _Translator:
         self.source, self.family, self.target, self.partial = source, family, target, partial
         self.result = Translation()
         self._shapes = {tensor.name: tensor.shape for tensor in source.tensors}
-        self._undecided: dict[tuple[str, ...], dict[str, Shape]] = defaultdict(dict)
+        self._undecided: dict[Choices, dict[str, Shape]] = defaultdict(dict)
+        #: the tensors of which the kind is open, with what follows from it
+        self._open: set[str] = set()
         self._how: dict[str, tuple[How, ...]] = {}
 
     def run(self) -> Translation:
@@ -110,10 +151,12 @@ class _Translator:
         if self.target is None:
             if self.family == "keras":
                 items = [fused for item in items for fused in _fused(item, items)]
-            targets = name_in(self.family, [item for item in items if item.piece.layer.part != BATCH_COUNTER])
+            items = self._settled([item for item in items if item.piece.layer.part != BATCH_COUNTER])
+            targets = name_in(self.family, items)
             pairs = {item.piece.name: item for item in items}
         else:
             targets = spell(self.family, self.target.tensors)
+            self._check_weight_norm_of_target(targets)
             pairs = self._paired(items, [piece for spelling in targets for piece in spelling.pieces])
         used: set[str] = set()
         for spelling in targets:
@@ -121,6 +164,7 @@ class _Translator:
             if recipe is not None:
                 self.result.recipes.append(recipe)
             used.update(piece.name for piece in spelling.pieces)
+        self.result.assumed = [] if self.target is not None else self._assumed_convolutions(items)
         self._account(spellings, {pairs[name].piece.name for name in used if name in pairs})
         self.result.ambiguous += _grouped(self._undecided, list(self._shapes))
         return self.result
@@ -142,15 +186,88 @@ class _Translator:
         """Magnitudes have to be those of torch's first axis: Paddle keeps them without saying for which axis they are."""
         for item in items:
             directions = _beside(item, "weight_v", items) if item.piece.layer.part == "weight_g" else None
-            shape = directions.torch_shape if directions is not None else None
-            if directions is None or shape is None or len(shape) < 2:
+            if directions is None:
                 continue
-            source, size = item.ingredients[0].source, math.prod(item.piece.shape or ())
-            if size != shape[0]:
+            source, size, shape = item.ingredients[0].source, math.prod(item.piece.shape or ()), directions.torch_shape
+            lying = directions.piece.shape or ()
+            is_other = (
+                item.family == "paddle" and len(lying) == 2 and (size,) == lying[:1] != lying[1:] and shape != lying
+            )
+            if is_other or _norms_other_axis(item.piece, directions.piece):
+                self.result.conflicts.append(
+                    f"{source}: {_OTHER_AXIS}; paddle.nn.utils.remove_weight_norm makes one of both"
+                )
+            elif shape is not None and len(shape) > 1 and size != shape[0]:
                 self.result.conflicts.append(f"{source} has {size} magnitudes, {shape[0]} of the first axis are needed")
-            elif item.family == "paddle" and shape[0] == shape[1] and directions.piece.layer.kind == "linear":
-                if item.piece.certainty < Certainty.ASKED:
-                    self._undecided["linear",][source] = item.piece.shape or ()
+            elif item.family == "paddle" and len(lying) == 2 and lying[0] == lying[1]:
+                if item.piece.layer.kind not in WEIGHT_NORM_DIMS:
+                    self._undecided[_EITHER_DIM][source] = item.piece.shape or ()
+
+    def _check_weight_norm_of_target(self, targets: Sequence[Spelling]) -> None:
+        pieces = {piece.name: piece for spelling in targets for piece in spelling.pieces}
+        for _, parts in _whole(pieces):
+            if parts is not None and _norms_other_axis(*parts):
+                self.result.conflicts.append(f"{parts.magnitudes.name} of the target: {_OTHER_AXIS}")
+
+    # ---- kinds, where no target tells names and shapes
+
+    def _settled(self, items: Sequence[Item]) -> list[Item]:
+        """The items with a kind each: any of those they can be of, where all give the same names and values."""
+        layers: dict[object, list[Item]] = defaultdict(list)
+        for item in items:
+            layers[item.piece.prefix, item.piece.path].append(item)
+        return [each for layer in layers.values() for each in self._settled_layer(layer)]
+
+    def _settled_layer(self, layer: Sequence[Item]) -> list[Item]:
+        for item in layer:
+            if item.piece.layer.kind in NORMS and not item.piece.layer.part and is_numbered(item.family, item.piece):
+                self.result.conflicts.append(
+                    f"{item.ingredients[-1].source}: its number does not tell which part of a {item.piece.layer.kind} it is,"
+                    " which leaves out others; --like a model does"
+                )
+        results: dict[str, dict[str, object]] = {item.piece.name: {} for item in layer if not item.piece.layer.kind}
+        for kind in dict.fromkeys(
+            kind for item in layer if item.piece.name in results for kind in _possible(item.piece)
+        ):
+            tried = [_taken_as(item, kind) if kind in _possible(item.piece) else item for item in layer]
+            named: dict[str, list[object]] = defaultdict(list)
+            for spelling in name_in(self.family, tried):
+                for piece in spelling.pieces:
+                    named[piece.name].append((spelling.stored.name, piece.outward))
+            for item, taken in zip(layer, tried):
+                if item.piece.name not in results or item is taken:
+                    continue
+                with suppress(UsageError):  # a shape that this kind of layer cannot have
+                    steps = _steps(taken, self.family, taken.piece.layer, None)
+                    results[item.piece.name][kind] = steps, named[taken.piece.name]
+        choices = {name: _alike(result) for name, result in results.items()}
+        asked = {name for name, alike in choices.items() if len(alike) > 1}
+        leads = any(item.piece.name in asked and not follows(item.family, item.piece) for item in layer)
+        settled = []
+        for item in layer:
+            name, alike = item.piece.name, choices.get(item.piece.name, ())
+            if name in asked:
+                self._open.update(each.source for each in item.ingredients)
+                if not leads or not follows(item.family, item.piece):
+                    self._undecided[alike][item.ingredients[-1].source] = item.piece.shape or ()
+            elif alike:
+                item = _taken_as(item, alike[0][0])
+                why = _why_one_reading(item.piece.shape or (), None)
+                item = replace(item, piece=replace(item.piece, certainty=Certainty.INFERRED, why=why))
+            settled.append(item)
+        return settled
+
+    def _assumed_convolutions(self, items: Sequence[Item]) -> list[str]:
+        """Kernels of Conv1d by their axes and bias alone: torch's Bilinear looks the same."""
+        return [
+            item.ingredients[-1].source
+            for item in items
+            if item.piece.layer == LayerPart("conv1d", "weight")
+            and item.piece.certainty is Certainty.INFERRED
+            and self.source.family == "torch"
+            and (bias := _beside(item, "bias", items)) is not None
+            and bias.piece.shape == (item.piece.shape or ())[:1]
+        ]
 
     # ---- pairing
 
@@ -212,35 +329,31 @@ class _Translator:
         when they are not to be had, which is then noted."""
         source = item.ingredients[-1].source
         shape = item.piece.shape or ()
+        if source in self._open:
+            return None
         layer, why = _agreed(item.piece, piece)
         if _contradict(item.piece, piece):
             by_kind = [
-                _readings(item.family, self.family, LayerPart(kind, layer.part), shape, piece.shape)
+                _readings(item, self.family, layer.part, (kind,), piece.shape)
                 for kind in (item.piece.layer.kind, piece.layer.kind)
             ]
             if [*by_kind[0].values()] != [*by_kind[1].values()]:
                 ours = f"{_article(item.piece.layer.kind)} ({item.piece.why})"
                 self.result.conflicts.append(f"{source} is {ours}, not the {piece.layer.kind} of {target}")
                 return None
-        self.result.kinds.add(layer.kind)
-        before = _before_joining(item, layer.kind)
-        if before is None:
-            self._undecided["linear",][source] = shape
+        if item.piece.layer.kind != layer.kind or not _stands_for_others(item.piece):
+            self.result.kinds.add(layer.kind)
+        kinds = (layer.kind,) if layer.kind else _possible(item.piece, piece)
+        readings = _readings(item, self.family, layer.part, kinds, piece.shape)
+        choices = _alike(readings)
+        if not choices:
+            wanted = piece.shape if whole is None or self.target is None else whole
+            self.result.conflicts.append(_misfit(source, shape, target, wanted, layer.kind))
             return None
-        family, shape = ("torch", shape_after(before, shape)) if item.join else (item.family, shape)
-        readings = _readings(family, self.family, layer, shape, piece.shape)
-        distinct = dict.fromkeys(readings.values())
-        if not distinct:
-            of_kind = f" as {layer.kind}" if layer.kind else ""
-            wanted = whole if whole is not None else piece.shape
-            wants = f" {list(wanted)}" if wanted is not None else ""
-            self.result.conflicts.append(f"{source} {list(shape)} does not become {target}{wants}{of_kind}")
+        if len(choices) > 1:
+            self._undecided[choices][source] = shape
             return None
-        if len(distinct) > 1:
-            kinds = tuple(next(kind for kind in readings if readings[kind] == steps) for steps in distinct)
-            self._undecided[kinds][source] = shape
-            return None
-        (steps,) = distinct
+        before, steps = readings[choices[0][0]]
         if not layer.kind:
             why = _why_one_reading(shape, piece.shape)
         return _Way((*steps, *piece.outward), why, before)
@@ -251,7 +364,7 @@ class _Translator:
         sources = {each.source for recipe in self.result.recipes for each in recipe.ingredients}
         for spelling in spellings:
             name = spelling.stored.name
-            if name in sources or spelling.refusal:
+            if name in sources or name in self._open or spelling.refusal:
                 continue
             if spelling.filling is not None:
                 self.result.left.append(name)
@@ -293,20 +406,14 @@ def _fused(item: Item, items: Sequence[Item]) -> list[Item]:
     magnitudes = _beside(item, "weight_g", items) if piece.layer.part == "weight_v" else None
     if magnitudes is None:
         return [item]
-    rank = len(piece.shape or ())
-    if not piece.layer.kind and 3 <= rank <= 5:
-        piece = replace(
-            piece, layer=LayerPart(f"conv{rank - 2}d", ""), certainty=Certainty.INFERRED, why=f"its {rank} axes"
-        )
     fused = replace(piece, layer=LayerPart(piece.layer.kind, "weight"), inward=())
     return [Item(fused, item.family, (magnitudes.ingredients[0], item.ingredients[0]), "weight_norm")]
 
 
-def _before_joining(item: Item, kind: str) -> Transforms | None:
-    """The steps after which the rows of a weight under weight norm are torch's. None when its kind is not known."""
-    if not item.join:
-        return ()
-    return to_torch(item.family, LayerPart(kind, "weight_v"), item.piece.shape or ()) if kind else None
+def _norms_other_axis(magnitudes: Piece, directions: Piece) -> bool:
+    """Whether they are told to be those of an axis of Paddle's weight that is not torch's first."""
+    right = WEIGHT_NORM_DIMS[1 if directions.layer.kind == "linear" else 0]
+    return magnitudes.layer.kind in WEIGHT_NORM_DIMS and bool(directions.layer.kind) and magnitudes.layer.kind != right
 
 
 class _WeightNorm(NamedTuple):
@@ -380,31 +487,74 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
+def _possible(ours: Piece, theirs: Piece | None = None) -> Kinds:
+    """The kinds that both sides leave open; those of the source where these exclude each other."""
+    kinds = ours.possible or (PARAMETER,)
+    both = tuple(kind for kind in kinds if theirs is None or not theirs.possible or kind in theirs.possible)
+    return both or kinds
+
+
+def _stands_for_others(piece: Piece) -> bool:
+    """Whether its kind is one of several of the same effect, which notes on kinds would not be about."""
+    return len(piece.possible) > 1 and not CONVOLUTIONS.issuperset(piece.possible)
+
+
+def _taken_as(item: Item, kind: str) -> Item:
+    part = part_of(item.family, kind, item.piece.leaf) or item.piece.layer.part
+    return replace(item, piece=replace(item.piece, layer=LayerPart(kind, part)))
+
+
+def _steps(
+    item: Item, family: str, layer: LayerPart, target_shape: Shape | None
+) -> tuple[Transforms, Transforms] | None:
+    """The steps before a joining, after which the rows of a weight under weight norm are torch's, and those after it.
+    None when there are none for this kind; UsageError when it cannot have the shape."""
+    shape, source = item.piece.shape or (), item.family
+    before: Transforms = ()
+    if item.join:
+        first = to_torch(item.family, LayerPart(layer.kind, "weight_v"), shape)
+        if first is None:
+            return None
+        source, before, shape = "torch", first, shape_after(first, shape)
+    steps = between(source, family, LayerPart(layer.kind, layer.part or "weight"), shape, target_shape)
+    return None if steps is None else (before, steps)
+
+
 def _readings(
-    source: str, target: str, layer: LayerPart, shape: Shape, target_shape: Shape | None
-) -> dict[str, Transforms]:
+    item: Item, family: str, part: str, kinds: Kinds, target_shape: Shape | None
+) -> dict[str, tuple[Transforms, Transforms]]:
     """The steps by every kind that the tensor could be of, as far as they lead to the target's shape."""
-    found: dict[str, Transforms] = {}
-    for kind in (layer.kind,) if layer.kind else _possible_kinds(layer.part, len(shape)):
-        try:
-            steps = between(source, target, LayerPart(kind, layer.part or "weight"), shape, target_shape)
-            if steps is not None and (target_shape is None or shape_after(steps, shape) == target_shape):
+    found = {}
+    for kind in kinds:
+        with suppress(UsageError):  # a shape that this kind of layer cannot have
+            steps = _steps(item, family, LayerPart(kind, part), target_shape)
+            if steps is None:
+                continue
+            if target_shape is None or shape_after((*steps[0], *steps[1]), item.piece.shape or ()) == target_shape:
                 found[kind] = steps
-        except UsageError:  # a shape that this kind of layer cannot have
-            continue
     return found
 
 
-def _possible_kinds(part: str, rank: int) -> tuple[str, ...]:
-    """Every kind whose layout could matter for a tensor of this part ("" when that is unknown) and number of axes."""
-    if rank == 2:
-        if part in _MATRIX_PARTS:
-            return ("linear", "embedding") if part == "weight" else ("linear", PARAMETER)
-        return ("linear", PARAMETER, "lstm", "gru") if not part else (PARAMETER,)
-    if 3 <= rank <= 5 and part in ("", *_MATRIX_PARTS):
-        convolutions = (f"conv{rank - 2}d", *((f"depthwise_conv{rank - 2}d",) if rank < 5 else ()))
-        return convolutions if part else (*convolutions, PARAMETER)
-    return (PARAMETER,)
+def _alike(results: Mapping[str, object]) -> Choices:
+    """The kinds that have the same result together."""
+    found: list[tuple[object, list[str]]] = []
+    for kind, result in results.items():
+        same = next((kinds for other, kinds in found if other == result), None)
+        if same is None:
+            found.append((result, [kind]))
+        else:
+            same.append(kind)
+    return tuple(tuple(kinds) for _, kinds in found)
+
+
+def _misfit(source: str, shape: Shape, target: str, target_shape: Shape | None, kind: str) -> str:
+    if kind.startswith("depthwise") and target_shape is None:
+        return (
+            f"{source} {list(shape)}: how many inputs a depthwise kernel has is in Keras' shape alone, --like its model"
+        )
+    of_kind = f" as {kind}" if kind else ""
+    wants = f" {list(target_shape)}" if target_shape is not None else ""
+    return f"{source} {list(shape)} does not become {target}{wants}{of_kind}"
 
 
 def _why_one_reading(shape: Shape, target_shape: Shape | None) -> str:
@@ -416,15 +566,15 @@ def _why_one_reading(shape: Shape, target_shape: Shape | None) -> str:
 # ---- ambiguities
 
 
-def _grouped(undecided: Mapping[tuple[str, ...], Mapping[str, Shape]], names: Sequence[str]) -> list[Ambiguity]:
+def _grouped(undecided: Mapping[Choices, Mapping[str, Shape]], names: Sequence[str]) -> list[Ambiguity]:
     """Undecided tensors by the template of their names, of which ``names`` are all."""
     found = []
-    for kinds, shapes in undecided.items():
+    for choices, shapes in undecided.items():
         templates: dict[str, list[str]] = defaultdict(list)
         for name in shapes:
             templates[_DIGITS.sub("*", name)].append(name)
         for alike in templates.values():
-            found.append(Ambiguity(_globs(alike, names), tuple(alike), tuple(shapes[name] for name in alike), kinds))
+            found.append(Ambiguity(_globs(alike, names), tuple(alike), tuple(shapes[name] for name in alike), choices))
     return found
 
 

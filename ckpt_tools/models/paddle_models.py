@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
+from paddle.nn.utils.weight_norm_hook import WeightNorm
 
-from ckpt_tools.mapping.kinds import KIND_BY_CLASS, from_paddle_variable, part_of_leaf
+from ckpt_tools.mapping.kinds import KIND_BY_CLASS, WEIGHT_NORM_DIMS, from_paddle_variable, part_of_leaf
 from ckpt_tools.models.live import LiveModel, LiveTensor
 
 
@@ -20,7 +21,7 @@ def describe(reference: str, layer: paddle.nn.Layer) -> LiveModel:
         path, _, leaf = name.rpartition(".")
         kind = _kind(layers.get(path))
         said = from_paddle_variable(tensor.name)
-        kind = kind or (said.kind if said else "")
+        kind = _weight_norm(layers.get(path), leaf) or kind or (said.kind if said else "")
         part = part_of_leaf(leaf) or (said.part if said else "") or leaf
         known = first.setdefault(id(tensor), name)
         tensors.append(
@@ -36,6 +37,14 @@ def describe(reference: str, layer: paddle.nn.Layer) -> LiveModel:
             )
         )
     return LiveModel(reference, "paddle", tuple(tensors))
+
+
+def _weight_norm(layer: Any, leaf: str) -> str:
+    """For magnitudes of weight norm their axis, which is in the hook alone."""
+    for hook in layer._forward_pre_hooks.values() if layer is not None else ():
+        if isinstance(hook, WeightNorm) and leaf == f"{hook.name}_g" and 0 <= hook.dim < len(WEIGHT_NORM_DIMS):
+            return WEIGHT_NORM_DIMS[hook.dim]
+    return ""
 
 
 def _kind(layer: Any) -> str:

@@ -20,6 +20,8 @@ from ckpt_tools.mapping.keras_groups import names_by_groups, spoken_names
 from ckpt_tools.mapping.kinds import (
     CONVOLUTIONS,
     KINDS,
+    MAGNITUDES,
+    WEIGHT_NORM_DIMS,
     LayerPart,
     family_of_names,
     from_paddle_variable,
@@ -44,6 +46,8 @@ TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 _NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
 #: The dict of weights beside an optimizer's state, where the source has no dict around them.
 _MODEL = "model"
+#: Element types that layers have no weights of begin so.
+_WHOLE = ("int", "uint", "bool")
 #: The one of a model's names that no file has.
 _ATTRIBUTE = "attribute"
 #: Before the position of a variable in a group of Keras' files, which does not say what it is.
@@ -96,10 +100,13 @@ class Obstacles:
         if self.conflicts:
             raise WriteRefused(listed(self.conflicts, "; "), where=where)
         if self.ambiguous:
-            groups = [f"{listed(each.globs)} ({' or '.join(each.kinds)})" for each in self.ambiguous]
+            groups = [
+                f"{listed(each.globs)} ({' or '.join('/'.join(alike) for alike in each.choices)})"
+                for each in self.ambiguous
+            ]
             hint = " ".join(each.options[0] for each in self.ambiguous[:SHOWN_NAMES])
             raise WriteRefused(
-                f"nothing tells the kind of layer, and so the layout, of {listed(groups)}",
+                f"nothing tells {self.ambiguous[0].unknown} of {listed(groups)}",
                 where=where,
                 hint=f"say which it is, {hint} for one; or --like a model that knows",
             )
@@ -323,10 +330,16 @@ def _stored(
     """The weights with what is known of them."""
     tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
     described = _described(family, tensors, Counter(tensor.alias for tensor in source.tensors.values()))
-    told = {name: (row, model.label) for model in models for row in model.rows for name in _file_names(row)}
+    told = {
+        name: (row, model.label)
+        for model in models
+        for row in model.rows
+        if model.is_model or _is_told_by_variable(row)
+        for name in _file_names(row)
+    }
     asked = [(Globs([glob]), glob, kind) for glob, kind in kinds]
-    used: set[str] = set()
-    found = []
+    used: set[tuple[str, str]] = set()
+    found: list[Stored] = []
     for leaf, stored in zip(weights, described):
         prefix = "/".join(map(str, leaf.current_key[:-1])) if family != "keras" else ""
         stored = replace(stored, prefix=f"{prefix}/" if prefix else "")
@@ -335,25 +348,32 @@ def _stored(
             row, label = told.get(stored.spoken, (None, ""))
         if row is not None and row.layer is not None:
             stored = replace(stored, known=row.layer, certainty=Certainty.TOLD, why=label)
-        for globs, glob, kind in asked:
-            if globs(leaf.current) or (stored.spoken and globs(stored.spoken)):
-                used.add(glob)
-                part = stored.known.part if stored.known is not None else ""
-                _refuse_kind(kind, stored)
-                stored = replace(
-                    stored, known=LayerPart(kind, part), certainty=Certainty.ASKED, why=f"--kind '{glob}={kind}'"
-                )
-                break
+        lines = [
+            (glob, kind)
+            for globs, glob, kind in asked
+            if globs(leaf.current) or (stored.spoken and globs(stored.spoken))
+        ]
+        if lines:
+            glob, kind = next((line for line in lines if line[1] in WEIGHT_NORM_DIMS), lines[0])
+            used.update(line for line in lines if line[1] == kind)
+            part = stored.known.part if stored.known is not None else ""
+            _refuse_kind(kind, stored)
+            stored = replace(
+                stored, known=LayerPart(kind, part), certainty=Certainty.ASKED, why=f"--kind '{glob}={kind}'"
+            )
         found.append(stored)
     for _, glob, kind in asked:
-        if glob not in used:
-            raise UsageError(f"--kind '{glob}={kind}' fits no tensor", where=source.location.shown)
+        if (glob, kind) in used:
+            continue
+        raise UsageError(f"--kind '{glob}={kind}' fits no tensor", where=source.location.shown)
     return found
 
 
 def _refuse_kind(kind: str, stored: Stored) -> None:
     """UsageError for a kind whose weights cannot have that many axes."""
     rank = len(stored.shape)
+    if kind in WEIGHT_NORM_DIMS and segments(stored.name)[-1] not in MAGNITUDES:
+        raise UsageError(f"{stored.name} has no magnitudes of weight norm", hint="a narrower glob leaves it out")
     if rank > 1 and (
         (kind in CONVOLUTIONS and int(kind[-2]) + 2 != rank) or (kind in ("linear", "embedding") and rank != 2)
     ):
@@ -363,31 +383,46 @@ def _refuse_kind(kind: str, stored: Stored) -> None:
 def _described(family: str, tensors: Sequence[tuple[str, Tensor]], aliases: Mapping[str | None, int]) -> list[Stored]:
     """Tensors with what the format tells of them: Paddle's variable names, TensorFlow's full names, Keras' groups.
     ``aliases`` says how often each second name occurs in the file: only one that occurs once is a name."""
-    if family == "paddle":
-        return [_paddle(name, tensor) for name, tensor in tensors]
     if family != "keras":
-        return [Stored(name, tensor.info.shape) for name, tensor in tensors]
+        found = [_stored_tensor(name, tensor) for name, tensor in tensors]
+        return _told_by_variables(found, tensors) if family == "paddle" else found
     spoken = spoken_names({name: (tensor.info.shape, tensor.alias) for name, tensor in tensors})
     found = []
     for name, tensor in tensors:
         said = spoken.get(name)
         if said is not None:
             certainty = Certainty.TOLD if said.known is not None else Certainty.NONE
-            found.append(
-                Stored(name, tensor.info.shape, said.name, known=said.known, certainty=certainty, why=said.why)
-            )
+            each = _stored_tensor(name, tensor)
+            found.append(replace(each, spoken=said.name, known=said.known, certainty=certainty, why=said.why))
         else:
             alias = tensor.alias if tensor.alias and aliases[tensor.alias] == 1 else ""
-            found.append(Stored(name, tensor.info.shape, alias))
+            found.append(replace(_stored_tensor(name, tensor), spoken=alias))
     return found
 
 
-def _paddle(name: str, tensor: Tensor) -> Stored:
-    said = from_paddle_variable(tensor.alias) if tensor.alias else None
-    if said is None:
-        return Stored(name, tensor.info.shape)
-    known = LayerPart(said.kind, part_of_leaf(segments(name)[-1]) or said.part)
-    return Stored(name, tensor.info.shape, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
+def _stored_tensor(name: str, tensor: Tensor) -> Stored:
+    return Stored(name, tensor.info.shape, is_floating=_is_floating(tensor.info.dtype.name))
+
+
+def _is_floating(dtype: str) -> bool:
+    return not dtype.startswith(_WHOLE)
+
+
+def _told_by_variables(stored: Sequence[Stored], tensors: Sequence[tuple[str, Tensor]]) -> list[Stored]:
+    """What Paddle's variable names tell of layers."""
+    found = []
+    for each, (_, tensor) in zip(stored, tensors):
+        layer = from_paddle_variable(tensor.alias) if tensor.alias else None
+        if layer is not None:
+            known = LayerPart(layer.kind, part_of_leaf(segments(each.name)[-1]) or layer.part)
+            each = replace(each, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
+        found.append(each)
+    return found
+
+
+def _is_told_by_variable(row: Row) -> bool:
+    """Whether what a file's row says of its layer is more than names and shapes tell of any."""
+    return from_paddle_variable(row.other_names.get("file", "")) is not None
 
 
 def _namings(family: str, stored: list[Stored], attributes: Mapping[str, str]) -> list[Side]:
@@ -474,7 +509,7 @@ def _target(like: Comparand, writer: str, prefix: str) -> _Target:
     naming = _NAMES_BY_WRITER.get(writer, "") if family == "keras" and like.is_model else ""
     found, aliases = [], {}
     for row in rows:
-        each = stored.get(row.name) or Stored(row.name, row.shape)
+        each = stored.get(row.name) or Stored(row.name, row.shape, is_floating=_is_floating(row.dtype))
         if row.layer is not None and like.is_model:
             each = replace(each, known=row.layer, certainty=Certainty.TOLD, why=like.label)
         alias = row.other_names.get("variable") or row.other_names.get("file")
@@ -559,6 +594,11 @@ def _notes(found: Translation, others: Mapping[str, str], family: str, wishes: L
     if wishes.family == "keras" and not any(like.family == "keras" for like in wishes.likes):
         notes.append(
             "named by the source's paths with Keras' words; Keras itself loads by the names of a model, --like"
+        )
+    if found.assumed:
+        notes.append(
+            f"{listed(found.assumed)}: taken for conv1d by 3 axes and a bias; torch's Bilinear has the same, --kind"
+            f" '{found.assumed[0]}=bilinear' says so"
         )
     if wishes.partial and found.unplaced:
         notes.append(f"left out, the target has no place for it: {listed(found.unplaced)}")

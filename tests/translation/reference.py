@@ -102,6 +102,97 @@ def lstm(size: int, other: int, seed: int) -> Layer:
     return Layer("lstm", {"torch": flat, "paddle": flat, "keras": keras}, parts)
 
 
+def convolution1d(size: int, other: int, seed: int) -> Layer:
+    weight, bias = _random(size, other, 3, seed=seed), _random(size, seed=seed + 1)
+    return Layer(
+        "conv1d",
+        {
+            "torch": {"weight": weight, "bias": bias},
+            "paddle": {"weight": weight, "bias": bias},
+            "keras": {"kernel": weight.transpose(2, 1, 0), "bias": bias},
+        },
+        {"weight": "weight", "kernel": "weight", "bias": "bias"},
+    )
+
+
+def batch_norm(size: int, _: int, seed: int) -> Layer:
+    parts = ("weight", "bias", "running_mean", "running_var")
+    values = [_random(size, seed=seed + index) for index in range(4)]
+    words = {
+        "torch": parts,
+        "paddle": ("weight", "bias", "_mean", "_variance"),
+        "keras": ("gamma", "beta", "moving_mean", "moving_variance"),
+    }
+    return Layer(
+        "batch_norm",
+        {family: dict(zip(names, values)) for family, names in words.items()},
+        {name: part for names in words.values() for name, part in zip(names, parts)},
+    )
+
+
+def instance_norm(size: int, _: int, seed: int) -> Layer:
+    weight, bias = _random(size, seed=seed), _random(size, seed=seed + 1)
+    words = {"torch": ("weight", "bias"), "paddle": ("scale", "bias"), "keras": ("gamma", "beta")}
+    return Layer(
+        "instance_norm",
+        {family: dict(zip(names, (weight, bias))) for family, names in words.items()},
+        {"weight": "weight", "scale": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"},
+    )
+
+
+def _vector(kind: str, words: Mapping[str, str]) -> Callable[[int, int, int], Layer]:
+    def layer(size: int, _: int, seed: int) -> Layer:
+        weight = _random(size, seed=seed)
+        named = {family: {word: weight} for family, word in words.items()}
+        return Layer(kind, named, dict.fromkeys(words.values(), "weight"))
+
+    return layer
+
+
+prelu = _vector("prelu", {"torch": "weight", "paddle": "_weight", "keras": "alpha"})
+rms_norm = _vector("rms_norm", {"torch": "weight", "paddle": "weight", "keras": "scale"})
+
+
+def wide_layer_norm(size: int, other: int, seed: int) -> Layer:
+    weight, bias = _random(size, other, seed=seed), _random(size, other, seed=seed + 1)
+    return Layer(
+        "layer_norm",
+        {
+            "torch": {"weight": weight, "bias": bias},
+            "paddle": {"weight": weight.reshape(-1), "bias": bias.reshape(-1)},
+            "keras": {"gamma": weight, "beta": bias},
+        },
+        {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"},
+    )
+
+
+def _own(*names: str, rank: int) -> Callable[[int, int, int], Layer]:
+    """A user's own parameters, which lie the same way and have the same names everywhere."""
+
+    def layer(size: int, other: int, seed: int) -> Layer:
+        shape = (size, other, other, size)[:rank]
+        arrays = {name: _random(*shape, seed=seed + index) for index, name in enumerate(names)}
+        return Layer("parameter", dict.fromkeys(("torch", "paddle", "keras"), arrays), {})
+
+    return layer
+
+
+own_table = _own("weight", rank=2)
+own_experts = _own("weight", rank=3)
+own_affine = _own("weight", "bias", rank=2)
+own_vector = _own("weight", rank=1)
+own_mask = _own("mask", rank=2)
+
+
+def bilinear(size: int, other: int, seed: int) -> Layer:
+    weight, bias = _random(size, other, other, seed=seed), _random(size, seed=seed + 1)
+    return Layer(
+        "bilinear",
+        {"torch": {"weight": weight, "bias": bias}, "paddle": {"weight": weight, "bias": bias.reshape(1, -1)}},
+        {"weight": "weight", "bias": "bias"},
+    )
+
+
 LAYERS: tuple[Callable[[int, int, int], Layer], ...] = (
     linear,
     embedding,
@@ -109,6 +200,24 @@ LAYERS: tuple[Callable[[int, int, int], Layer], ...] = (
     depthwise,
     layer_norm,
     lstm,
+)
+
+
+#: Layers of which names and shapes tell too little to have their names in another framework, and what looks like them.
+ALIKE: tuple[Callable[[int, int, int], Layer], ...] = (
+    *LAYERS,
+    convolution1d,
+    batch_norm,
+    instance_norm,
+    prelu,
+    rms_norm,
+    wide_layer_norm,
+    own_table,
+    own_experts,
+    own_affine,
+    own_vector,
+    own_mask,
+    bilinear,
 )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from translation.reference import LAYERS, Arrays, Layer, convolution, cook, embedding, linear, told
+from translation.reference import ALIKE, LAYERS, Arrays, Layer, convolution, cook, embedding, linear, told
 
+from ckpt_tools.mapping.kinds import LayerPart
 from ckpt_tools.mapping.spellings import Certainty, Stored
 from ckpt_tools.mapping.translation import Side, Translation, translate
 
@@ -15,9 +19,9 @@ FAMILIES = ("torch", "paddle", "keras")
 MEANINGLESS = st.sampled_from(["name {}", "{}", "v{}", "block.{}", "a{}.b", "x/{}/y", "blobs.{}.data"])
 
 
-def networks() -> st.SearchStrategy[list[Layer]]:
+def networks(layers: Sequence[Callable[[int, int, int], Layer]] = LAYERS) -> st.SearchStrategy[list[Layer]]:
     size = st.sampled_from([2, 3, 4])
-    layer = st.tuples(st.sampled_from(LAYERS), size, size, st.integers(0, 10_000)).map(lambda t: t[0](*t[1:]))
+    layer = st.tuples(st.sampled_from(layers), size, size, st.integers(0, 10_000)).map(lambda t: t[0](*t[1:]))
     return st.lists(layer, min_size=1, max_size=5)
 
 
@@ -60,6 +64,15 @@ class Stage:
             assert result.shape == array.shape, name
             np.testing.assert_array_equal(result, array, err_msg=name)
         return True
+
+    def check_named(self, found: Translation) -> None:
+        """Assert that everything is right, and has the target's own names."""
+        arrays = {name: array for name, _, _, array in self.ours}
+        made = {recipe.target: cook(recipe, arrays) for recipe in found.recipes}
+        for name, _, _, array in self.theirs:
+            assert name in made
+            assert made[name].shape == array.shape, name
+            np.testing.assert_array_equal(made[name], array, err_msg=name)
 
 
 def _permuted(order: list[int], count: int) -> list[int]:
@@ -139,6 +152,49 @@ def test_without_a_target_what_is_written_is_right(network: list[Layer], source:
     made = {recipe.target: cook(recipe, arrays) for recipe in found.recipes}
     for name, _, _, array in stage.theirs:
         np.testing.assert_array_equal(made[name], array, err_msg=name)
+
+
+@settings(max_examples=400, deadline=None)
+@given(networks(ALIKE), st.sampled_from(FAMILIES), st.sampled_from(FAMILIES))
+def test_without_a_target_and_kinds_it_is_right_or_settled_by_what_it_offers(
+    network: list[Layer], source: str, target: str
+) -> None:
+    if source == "paddle":
+        network = [
+            layer for layer in network if layer.kind != "layer_norm" or len(layer.tensors["keras"]["gamma"].shape) < 2
+        ]
+    network = [layer for layer in network if {source, target} <= set(layer.tensors)]
+    if source == target or not network:
+        return
+    stage = Stage(network, source, target)
+    truth = {name: layer.kind for name, _, layer, _ in stage.ours}
+    side = stage.side("source", {}, knows=False, order=[0])
+    found = translate(side, target)
+    assert not found.conflicts and not found.unplaced
+    answers: dict[str, str] = {}
+    for each in found.ambiguous:
+        offered = {kind: alike[0] for alike in each.choices for kind in alike}
+        answers.update({name: offered[truth[name]] for name in each.names})  # a user finds what he has
+    assumed = {name for name in found.assumed if truth[name] == "bilinear"}
+    answers.update(dict.fromkeys(assumed, "bilinear"))
+    if answers:
+        found = translate(
+            Side(
+                source,
+                [
+                    replace(each, known=LayerPart(answers[each.name], ""), certainty=Certainty.ASKED)
+                    if each.name in answers
+                    else each
+                    for each in side.tensors
+                ],
+            ),
+            target,
+        )
+        if target == "keras" and any(kind.startswith("depthwise") for kind in answers.values()):
+            assert found.conflicts  # the multiplier of a depthwise kernel is Keras' alone
+            return
+    assert not found.ambiguous and not found.conflicts and not found.unplaced
+    stage.check_named(found)
 
 
 def test_meaningless_names_are_translated_where_shapes_leave_one_possibility() -> None:
