@@ -340,6 +340,7 @@ def _stored(
     asked = [(Globs([glob]), glob, kind) for glob, kind in kinds]
     used: set[tuple[str, str]] = set()
     found: list[Stored] = []
+    settled: list[tuple[str, tuple[str, str], tuple[str, str]]] = []  # a tensor, the line it follows, one it does not
     for leaf, stored in zip(weights, described):
         prefix = "/".join(map(str, leaf.current_key[:-1])) if family != "keras" else ""
         stored = replace(stored, prefix=f"{prefix}/" if prefix else "")
@@ -356,6 +357,7 @@ def _stored(
         if lines:
             glob, kind = next((line for line in lines if line[1] in WEIGHT_NORM_DIMS), lines[0])
             used.update(line for line in lines if line[1] == kind)
+            settled += [(stored.name, (glob, kind), line) for line in lines if line[1] != kind]
             part = stored.known.part if stored.known is not None else ""
             _refuse_kind(kind, stored)
             stored = replace(
@@ -365,6 +367,14 @@ def _stored(
     for _, glob, kind in asked:
         if (glob, kind) in used:
             continue
+        rival = next(((name, first) for name, first, line in settled if line == (glob, kind)), None)
+        if rival is not None:
+            name, (other, before) = rival
+            raise UsageError(
+                f"--kind '{other}={before}' and --kind '{glob}={kind}' contradict each other on {name}",
+                hint="of several lines the first that fits counts, and this one is left without any tensor",
+                where=source.location.shown,
+            )
         raise UsageError(f"--kind '{glob}={kind}' fits no tensor", where=source.location.shown)
     return found
 

@@ -207,6 +207,7 @@ def test_options_say_what_else_they_are_right_for(here: Path) -> None:
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
+        (["fc*=linear", "*.weight=embedding"], "contradict each other on fc.weight"),
         (["fc.weight=linear", "nothing=linear"], "'nothing=linear' fits no tensor"),
         (["fc.weight=weight_norm_dim0"], "has no magnitudes of weight norm"),
     ],
