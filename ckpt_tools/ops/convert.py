@@ -38,7 +38,7 @@ from ckpt_tools.mapping.rules import Rule, plan_moves
 from ckpt_tools.mapping.transforms import Transforms, describe
 from ckpt_tools.ops.listing import root_key
 from ckpt_tools.ops.transforming import DerivedTensor, bytes_of, made, transformed
-from ckpt_tools.ops.translating import LayoutWishes, NamedLeaf, Obstacles, plan_translation
+from ckpt_tools.ops.translating import LayoutWishes, NamedLeaf, Obstacles, plan_translation, require_model_for
 
 #: Counters that belong to a module's own state, and are wanted where that is loaded again.
 _MODULE_COUNTERS = ("num_batches_tracked",)
@@ -182,6 +182,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     stages, recipes = wishes.stages, wishes.recipes
     translation = None
     if wishes.layout is not None:
+        require_model_for(str(target), wishes.layout)
         leaves = _named_leaves(steps, origin, stages)
         translation = plan_translation(source, leaves, wishes.layout, row.name, nests=row.target.nests)
         notes += translation.notes

@@ -44,6 +44,7 @@ from ckpt_tools.ops.transforming import bytes_of
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
 _NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
+_KERAS_WEIGHTS = ".weights.h5"
 #: The dict of weights beside an optimizer's state, where the source has no dict around them.
 _MODEL = "model"
 #: Element types that layers have no weights of begin so.
@@ -142,6 +143,17 @@ def parse_kind(option: str) -> tuple[str, str]:
     return glob, kind
 
 
+def require_model_for(destination: str, wishes: LayoutWishes) -> None:
+    """UsageError for a file of Keras' own that no model of Keras gives its names: Keras could not load it."""
+    named = any(like.family == "keras" for like in wishes.likes)
+    if wishes.family == "keras" and destination.lower().endswith(_KERAS_WEIGHTS) and not named:
+        raise UsageError(
+            "Keras finds the weights of a .weights.h5 by what its model is made of, which the source does not tell",
+            where=destination,
+            hint="--like package.module:model gives it, or a spec of it; another suffix (.h5) keeps the source's paths",
+        )
+
+
 def plan_translation(
     source: Checkpoint, leaves: Sequence[NamedLeaf], wishes: LayoutWishes, writer: str, *, nests: bool
 ) -> Translated:
@@ -162,9 +174,12 @@ def plan_translation(
     made = _MODEL if is_beside and not prefix else ""
     prefix = f"{made}/" if made else prefix
     target = _target(targets[0], writer, prefix) if targets else None
+    namings = _namings(family, stored, _attributes(models))
+    if target is None:  # each would be another name in the target
+        namings = namings[:1]
     attempts = [
         translate(ours, wishes.family, theirs, partial=wishes.partial)
-        for ours in _namings(family, stored, _attributes(models))
+        for ours in namings
         for theirs in (target.sides if target is not None else [None])
     ]
     best = _best(attempts)

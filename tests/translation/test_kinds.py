@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import paddle
 import pytest
@@ -227,6 +228,28 @@ def test_the_first_line_that_fits_counts(here: Path) -> None:
     assert paddle.load("a.pdparams")["fc.weight"].shape == [3, 2]
 
 
+def test_numbered_variables_are_called_what_the_first_is_said_to_be(here: Path) -> None:
+    with h5py.File("a.weights.h5", "w") as file:
+        for name, shape in {"fc/vars/0": (4, 4), "fc/vars/1": (4,), "emb/vars/0": (4, 4)}.items():
+            file[name] = np.ones(shape, "f4")
+    refused = run("convert", "a.weights.h5", "a.pth", "--to-layout", "torch")
+    assert refused.exit_code == 5
+    assert "--kind 'emb/vars/0=embedding'" in " ".join(refused.stderr.split())
+    kinds = ("--kind", "fc/*/0=linear", "--kind", "emb/*/0=embedding")
+    done = run("convert", "a.weights.h5", "a.pth", "--to-layout", "torch", *kinds)
+    assert done.exit_code == 0, done.stderr
+    assert sorted(torch.load("a.pth")) == ["emb.weight", "fc.bias", "fc.weight"]
+
+
+def test_a_number_in_a_normalisation_that_leaves_some_out_tells_nothing(here: Path) -> None:
+    with h5py.File("a.weights.h5", "w") as file:
+        for index in range(3):
+            file[f"layers/batch_normalization/vars/{index}"] = np.ones(4, "f4")
+    refused = run("convert", "a.weights.h5", "a.pth", "--to-layout", "torch")
+    assert refused.exit_code == 5
+    assert "does not tell which part of a batch_norm" in " ".join(refused.stderr.split())
+
+
 # ---- the axis of weight norm
 
 
@@ -275,3 +298,15 @@ def test_a_model_of_paddle_tells_the_axis(here: Path) -> None:
     with open_checkpoint("b.pdparams") as back, open_checkpoint("1.pdparams") as first:
         for name, tensor in first.tensors.items():
             np.testing.assert_array_equal(back.tensors[name].numpy(), tensor.numpy())
+
+
+# ---- what Keras can load
+
+
+def test_weights_of_keras_need_a_model(here: Path) -> None:
+    torch.save({"a.weight": torch.ones(5, 3), "a.bias": torch.ones(5)}, "a.pth")
+    refused = run("convert", "a.pth", "a.weights.h5", "--to-layout", "keras")
+    assert refused.exit_code == 2
+    assert "--like" in refused.stderr
+    assert not Path("a.weights.h5").exists()
+    assert run("convert", "a.pth", "a.h5", "--to-layout", "keras").exit_code == 0
