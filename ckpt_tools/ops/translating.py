@@ -6,7 +6,7 @@ the source's own format: Paddle's variable names, Keras' groups. What names and 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -434,15 +434,31 @@ def _is_floating(dtype: str) -> bool:
 
 
 def _told_by_variables(stored: Sequence[Stored], tensors: Sequence[tuple[str, Tensor]]) -> list[Stored]:
-    """What Paddle's variable names tell of layers."""
-    found = []
-    for each, (_, tensor) in zip(stored, tensors):
-        layer = from_paddle_variable(tensor.alias) if tensor.alias else None
+    """What Paddle's variable names tell of layers. A user can give any (``ParamAttr``): where those of the parts of one
+    layer, or a part and its variable's, do not go together, they tell nothing."""
+    said = [from_paddle_variable(tensor.alias) if tensor.alias else None for _, tensor in tensors]
+    parts = [part_of_leaf(segments(each.name)[-1]) for each in stored]
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for each, part, layer in zip(stored, parts, said):
         if layer is not None:
-            known = LayerPart(layer.kind, part_of_leaf(segments(each.name)[-1]) or layer.part)
+            kinds[_owner(each.name, part)].add(layer.kind)
+    found = []
+    for each, part, layer, (_, tensor) in zip(stored, parts, said, tensors):
+        if layer is not None and len(kinds[_owner(each.name, part)]) == 1 and _go_together(part, layer.part):
+            known = LayerPart(layer.kind, part or layer.part)
             each = replace(each, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
         found.append(each)
     return found
+
+
+def _owner(name: str, part: str) -> str:
+    """The path of the layer that a tensor is a part of; its name where that is a user's own word."""
+    return name.rpartition(".")[0] if part else name
+
+
+def _go_together(part: str, told: str) -> bool:
+    """Whether a name and a variable's name can mean the same part; names of recurrent parts go on with their level."""
+    return not part or not told or part.startswith(told)
 
 
 def _is_told_by_variable(row: Row) -> bool:

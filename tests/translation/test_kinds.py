@@ -250,6 +250,33 @@ def test_a_number_in_a_normalisation_that_leaves_some_out_tells_nothing(here: Pa
     assert "does not tell which part of a batch_norm" in " ".join(refused.stderr.split())
 
 
+# ---- Paddle's names of variables
+
+
+def test_variables_of_one_layer_that_contradict_each_other_tell_nothing(here: Path) -> None:
+    own = paddle.nn.Linear(
+        4,
+        4,
+        weight_attr=paddle.ParamAttr(name="embedding_70007.w_0"),
+        bias_attr=paddle.ParamAttr(name="linear_70017.b_0"),
+    )
+    net = paddle.nn.Sequential(own, paddle.nn.Linear(4, 4))
+    paddle.save(net.state_dict(), "a.pdparams")
+    refused = run("convert", "a.pdparams", "a.pth", "--to-layout", "torch")
+    assert refused.exit_code == 5
+    assert "0.weight (linear or embedding/parameter)" in " ".join(refused.stderr.split())
+    assert run("convert", "a.pdparams", "a.pth", "--to-layout", "torch", "--kind", "0.weight=linear").exit_code == 0
+    made = torch.load("a.pth")
+    np.testing.assert_array_equal(made["0.weight"].numpy(), own.weight.numpy().T)
+    np.testing.assert_array_equal(made["1.weight"].numpy(), net[1].weight.numpy().T)
+
+
+def test_a_variable_named_after_another_part_tells_nothing(here: Path) -> None:
+    net = paddle.nn.Sequential(paddle.nn.Linear(4, 4, weight_attr=paddle.ParamAttr(name="linear_70009.b_0")))
+    paddle.save(net.state_dict(), "a.pdparams")
+    assert run("convert", "a.pdparams", "a.pth", "--to-layout", "torch").exit_code == 5
+
+
 # ---- the axis of weight norm
 
 
