@@ -82,10 +82,9 @@ class Sink:
         self.target = destination(path, overwrite=overwrite or replaces is not None)
         self.overwrite = overwrite
         self.replaces = replaces
-        self._progress = progress
         self._fd = -1
         self._made: list[Path] = []
-        #: the sibling that holds the bytes meanwhile; libraries that write by name may write it
+        #: the sibling that holds the bytes meanwhile
         self.temporary = self.target.with_name(f"{_mark(self.target.name)}{os.getpid()}.tmp")
         try:
             with _refusals(self.where):
@@ -109,11 +108,6 @@ class Sink:
         """Append bytes, which the caller does not change afterwards."""
         with _refusals(self.where):
             self._stream.write(data)
-
-    def report(self, nbytes: int) -> None:
-        """Let progress count bytes that a library wrote to :attr:`temporary`."""
-        if self._progress is not None:
-            self._progress(nbytes)
 
     def finish(self) -> None:
         """Bring everything to the disk, with the mode and owner it shall have; :meth:`publish` may follow."""

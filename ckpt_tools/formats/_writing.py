@@ -27,15 +27,8 @@ _SHOWN_NAMES = 8
 class Output(Protocol):
     """Where the bytes of a file go, in order. :class:`ckpt_tools.core.sink.Sink` is one."""
 
-    @property
-    def temporary(self) -> Path:
-        """The file under its temporary name, for libraries that write by name."""
-
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes, which are not changed afterwards."""
-
-    def report(self, nbytes: int) -> None:
-        """Tell of bytes that were written by name."""
 
 
 #: How a writer gets the bytes of a tensor: the caller looks over what passes (checksums, digests, progress).

@@ -1,7 +1,7 @@
 """Writes ``hdf5``: Keras' ``.weights.h5``, its older files of layers, and plain groups and datasets, through h5py.
 
-The library makes the structure (superblock 0, contiguous datasets, as Keras' files have); the bytes of the tensors are
-then put where it left room for them. Parts of a key are groups. Keys that begin with ``@`` are attributes, as the reader
+The library makes the structure (superblock 0, contiguous datasets, as Keras' files have) in memory, where it leaves room
+for the bytes of the tensors; both are then written in order, as for every other format. Parts of a key are groups. Keys that begin with ``@`` are attributes, as the reader
 gives them. A file that is not called ``.weights.h5`` and whose tensors all lie in groups lists these as layers, with
 ``layer_names`` and ``weight_names`` in the order of the tree: Keras loads such files by that order. What groups cannot
 tell goes into the outline (:mod:`ckpt_tools.formats._values`).
@@ -9,22 +9,21 @@ tell goes into the outline (:mod:`ckpt_tools.formats._values`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from operator import itemgetter
 from typing import Any
 
 import h5py
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.keys import printable
-from ckpt_tools.core.limits import KIB
 from ckpt_tools.core.rebuild import containers
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node, NumpyScalar, walk
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
+from ckpt_tools.formats._hdf5_image import SparseFile, created
 from ckpt_tools.formats._writing import (
     Feed,
     Output,
@@ -43,8 +42,6 @@ _ORDER = h5py.h5p.CRT_ORDER_TRACKED | h5py.h5p.CRT_ORDER_INDEXED
 _KERAS3_SUFFIX = ".weights.h5"
 #: HDF5 keeps attributes in object headers, which have 64 KiB; Keras splits lists of names above this.
 _LONGEST_ATTRIBUTE = 64_512
-#: Room for the header of a dataset and its link, as far as it can be told before the library has made them.
-_STRUCTURE_NBYTES = KIB // 2
 _MODEL_WEIGHTS = "model_weights"
 
 
@@ -90,49 +87,47 @@ def plan(root: Node, request: Request) -> WritePlan:
         flat = _values.flatten(root, (), _holds, errors=_ERRORS)
         refuse_collisions((name, name) for name in (*paths, _values.OUTLINE))
     outline = (flat.outline or "").encode("ascii")
-    size = sum(t.nbytes + _STRUCTURE_NBYTES for _, t in flat.tensors) + len(outline)
+    image = SparseFile()
+    with _refusals(str(request.path)), created(image, link_order=_ORDER) as file:
+        places = {
+            name: _dataset(file, paths[name], _file_type(tensor.info.dtype), tensor.info.shape)
+            for name, tensor in flat.tensors
+        }
+        if outline:
+            _dataset(file, (_values.OUTLINE,), h5py.h5t.STD_U8LE, (len(outline),), outline)
+        for name, tensor in flat.tensors:
+            if tensor.info.dtype.name == "bfloat16":
+                file["/".join(paths[name])].attrs["dtype"] = "bfloat16"
+        for group, name in names.items():
+            file["/".join(group)].attrs["name"] = name
+        for holder, attribute, value in attributes.found:
+            if holder in file:
+                file[holder].attrs[attribute] = value
+        for group, (attribute, texts) in lists.items():
+            _write_name_list(file["/".join(group) or "/"], attribute, texts)
+    stored = sorted(((places[name], tensor) for name, tensor in flat.tensors if tensor.nbytes), key=itemgetter(0))
 
     def write(output: Output, feed: Feed) -> None:
-        with _refusals(str(request.path)):
-            with _created(output.temporary) as file:
-                places = {
-                    name: _dataset(file, paths[name], _file_type(tensor.info.dtype), tensor.info.shape)
-                    for name, tensor in flat.tensors
-                }
-                if outline:
-                    _dataset(file, (_values.OUTLINE,), h5py.h5t.STD_U8LE, (len(outline),), outline)
-                for name, tensor in flat.tensors:
-                    if tensor.info.dtype.name == "bfloat16":
-                        file["/".join(paths[name])].attrs["dtype"] = "bfloat16"
-                for group, name in names.items():
-                    file["/".join(group)].attrs["name"] = name
-                for holder, attribute, value in attributes.found:
-                    if holder in file:
-                        file[holder].attrs[attribute] = value
-                for group, (attribute, texts) in lists.items():
-                    _write_name_list(file["/".join(group) or "/"], attribute, texts)
-            with output.temporary.open("r+b") as opened:
-                for name, tensor in flat.tensors:
-                    if tensor.nbytes:
-                        opened.seek(places[name])
-                        for chunk in feed(tensor):
-                            opened.write(chunk)
-                            output.report(len(chunk))
+        reached = 0
+        for place, tensor in stored:
+            output.write(image.extract(reached, place))
+            for chunk in feed(tensor):
+                output.write(chunk)
+            reached = place + tensor.nbytes
+        output.write(image.extract(reached, image.nbytes))
 
-    return WritePlan([PlannedFile(request.path, size, write)])
+    return WritePlan([PlannedFile(request.path, image.nbytes, write)])
 
 
 @contextmanager
 def _refusals(where: str) -> Iterator[None]:
-    """Say what the system refused in one sentence; the library lets go of some files with a RuntimeError."""
+    """One sentence for what the library refuses: it writes into memory, so that can only be what it was given."""
     try:
         yield
-    except OSError as error:
-        raise WriteRefused(f"cannot be written: {error.strerror or error}", where=where) from error
-    except RuntimeError as error:
+    except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, (NotImplementedError, RecursionError)):
             raise
-        raise WriteRefused(f"cannot be written: {error}", where=where) from error
+        raise WriteRefused("HDF5 has no room for one of the names or attributes", where=where) from error
 
 
 class _Attributes:
@@ -250,15 +245,6 @@ def _aliases_follow(
     return True
 
 
-def _created(path: Path) -> h5py.File:
-    """An empty file that keeps the order in which groups and datasets are made."""
-    plist = h5py.h5p.create(h5py.h5p.FILE_CREATE)
-    plist.set_link_creation_order(_ORDER)
-    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, plist, access))
-
-
 def _dataset(file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int, ...], data: bytes = b"") -> int:
     """Make a dataset and the groups above it; the offset of its bytes in the file. ``data`` is written at once."""
     groups = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
@@ -297,7 +283,7 @@ def _write_name_list(group: h5py.Group, attribute: str, texts: Sequence[str]) ->
 
     names = numpy.array([text.encode("utf-8", _ERRORS) for text in texts])
     pieces = 1
-    while any(part.nbytes > _LONGEST_ATTRIBUTE for part in numpy.array_split(names, pieces)):
+    while pieces < len(texts) and any(part.nbytes > _LONGEST_ATTRIBUTE for part in numpy.array_split(names, pieces)):
         pieces += 1
     for number, part in enumerate(numpy.array_split(names, pieces)):
         group.attrs[f"{attribute}{number}" if pieces > 1 else attribute] = part
