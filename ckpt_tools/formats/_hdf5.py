@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -271,12 +271,13 @@ class _Reading:
                 if rest:
                     below.setdefault(rest[0], []).append((rest[1:], weight))
             names = _in_order(group, list(below))
-            _give_attributes(node, "", attributes, names)
+            taken = frozenset(names)
+            _give_attributes(node, "", attributes, taken)
             self._count += len(names)
             if self._count > self._limits.members:
                 raise LimitExceeded(f"over {self._limits.members} groups and datasets")
             for name in names:
-                child = self._child(group, name, node, (*path, name), below.get(name, []))
+                child = self._child(group, name, taken, node, (*path, name), below.get(name, []))
                 if child is not None:
                     pending.append((child, node[name], (*path, name), below.get(name, [])))
         self._follow_links(found.root)
@@ -284,21 +285,29 @@ class _Reading:
         return found
 
     def _child(
-        self, group: h5py.Group, name: str, node: Dict, path: tuple[str, ...], below: list[_Wanted]
+        self,
+        group: h5py.Group,
+        name: str,
+        taken: Collection[str],
+        node: Dict,
+        path: tuple[str, ...],
+        below: list[_Wanted],
     ) -> h5py.Group | None:
-        """Put one member of a group into ``node``; the member itself when it is a group not met before."""
+        """Put one member of a group, which has members called ``taken``, into ``node``.
+
+        Returns the member itself when it is a group not met before.
+        """
         import h5py
 
         where = "/".join(path)
-        with _bridged(where):
-            link = group.get(name, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            node[name] = Opaque("HDF5 link into another file")
-            return None
-        if isinstance(link, h5py.SoftLink):
+        kind, target = _link(group, name, where)
+        if kind == h5py.h5l.TYPE_SOFT:
             node[name] = Opaque("HDF5 link to nothing in this file")
-            base = () if link.path.startswith("/") else path[:-1]
-            self._links.append((node, name, (*base, *(part for part in link.path.split("/") if part not in ("", ".")))))
+            base = () if target.startswith("/") else path[:-1]
+            self._links.append((node, name, (*base, *(part for part in target.split("/") if part not in ("", ".")))))
+            return None
+        if kind != h5py.h5l.TYPE_HARD:
+            node[name] = Opaque("HDF5 link into another file")
             return None
         with _bridged(where):
             child = group[name]
@@ -315,7 +324,7 @@ class _Reading:
         alias = next((weight for rest, weight in below if not rest and weight), None)
         attributes = self._attributes(child)
         node[name] = self._met[address] = self._dataset(child, where, attributes, alias)
-        _give_attributes(node, name, attributes, list(group))
+        _give_attributes(node, name, attributes, taken)
         return None
 
     def _follow_links(self, root: Dict) -> None:
@@ -384,6 +393,20 @@ class _Reading:
                 else:
                     found[name] = Opaque("HDF5 attribute of references, of records or of lists that differ in length")
         return found
+
+
+def _link(group: h5py.Group, name: str, where: str) -> tuple[int, str]:
+    """The kind of a link, and where a soft one leads.
+
+    ``Group.get(getlink=True)`` asks the same, but goes through the whole group for every name.
+    """
+    import h5py
+
+    stored = name.encode("utf-8", "surrogateescape")
+    with _bridged(where):
+        kind: int = group.id.links.get_info(stored).type
+        target = group.id.links.get_val(stored) if kind == h5py.h5l.TYPE_SOFT else b""
+    return kind, target.decode("utf-8", "surrogateescape")
 
 
 def _address(node: Any) -> int:
@@ -493,7 +516,7 @@ def _follow(root: Dict, link: tuple[Dict, str, tuple[str, ...]]) -> bool:
     return True
 
 
-def _give_attributes(node: Dict, name: str, attributes: dict[str, Node], taken: Sequence[str]) -> None:
+def _give_attributes(node: Dict, name: str, attributes: dict[str, Node], taken: Collection[str]) -> None:
     """List the attributes of a group (``@units``) or of a dataset in it (``kernel@units``) among its members."""
     for attribute, value in attributes.items():
         key = f"{name}@{attribute}"
