@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ckpt_tools.core.shards import weight_map
 from ckpt_tools.core.tensors import Tensor
 from ckpt_tools.core.tree import Node
-from ckpt_tools.errors import WriteRefused
-from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, shards
+from ckpt_tools.errors import UnreadableInput, WriteRefused
+from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, WritePlan, shards
 
 
 def shard_path(path: Path, number: int, count: int) -> Path:
@@ -51,17 +53,33 @@ def state_dict_runs(root: Node, request: Request) -> list[list[tuple[str, Tensor
     return shards(list(root.items()), request.max_shard_nbytes)
 
 
-def other_files(path: Path, planned: Sequence[PlannedFile] = ()) -> list[Path]:
-    """Files of an older checkpoint called ``path``, in one piece or in shards, that are not among those ``planned``.
+def plan_of(path: Path, files: Sequence[PlannedFile], notes: Sequence[str] = ()) -> WritePlan:
+    """The plan that writes ``files``, one or a set, as the checkpoint ``path``, and clears away what was called so before.
 
-    The index stands first: without it the shards are nobody's.
+    Shards beside it that no index names belong to nobody: a run that was killed while it replaced a set leaves such.
+    Those that the index of another checkpoint names are left to it.
     """
-    if not path.parent.is_dir():
-        return []
-    taken = {file.path for file in planned} or {path}
+    taken = {file.path.name for file in files}
+    names = set(os.listdir(path.parent)) - taken if path.parent.is_dir() else set()
     pattern = re.compile(rf"{re.escape(path.stem)}-\d{{5}}-of-\d{{5}}{re.escape(path.suffix)}", re.DOTALL)
-    older = sorted(file for file in path.parent.iterdir() if pattern.fullmatch(file.name))
+    shards = [path.with_name(name) for name in sorted(names) if pattern.fullmatch(name)]
     index = index_path(path)
-    if not index.exists():
-        older = []  # shards without an index may be anybody's
-    return [file for file in (index, path, *older) if file not in taken and file.exists()]
+    if shards:
+        named = _named_by_others(path.parent, names - {index.name})
+        shards = [shard for shard in shards if named is not None and shard.name not in named]
+    # the index stands first: without it the shards are nobody's
+    whole = [file for file in (index, path) if file.name in names]
+    if index.name in names:
+        return WritePlan(files, list(notes), obsolete=[*whole, *shards])
+    return WritePlan(files, list(notes), obsolete=whole, orphans=shards)
+
+
+def _named_by_others(directory: Path, names: Iterable[str]) -> set[str] | None:
+    """The files that indexes among ``names`` name; None when one of these cannot be read."""
+    found: set[str] = set()
+    try:
+        for name in names:
+            found.update((weight_map(directory / name) or {}).values())
+    except UnreadableInput:
+        return None
+    return found

@@ -74,13 +74,14 @@ class PlannedFile:
 class WritePlan:
     """What will be written: the files, the last of them the one through which the others are found.
 
-    ``obsolete`` are files of an older checkpoint of that name that must go with it. ``remade`` names tensors of the tree
-    that the writer makes anew, because they describe the others.
+    ``obsolete`` are files of an older checkpoint of that name that must go with it, ``orphans`` parts of one that is no
+    more. ``remade`` names tensors of the tree that the writer makes anew, because they describe the others.
     """
 
     files: Sequence[PlannedFile]
     notes: list[str] = field(default_factory=list)
     obsolete: Sequence[Path] = ()
+    orphans: Sequence[Path] = ()
     remade: Collection[str] = ()
 
     @property

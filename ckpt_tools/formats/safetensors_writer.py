@@ -18,7 +18,7 @@ from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._metadata_values import text_of
 from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, METADATA, Entry, check
-from ckpt_tools.formats._shard_index_writer import index_file, other_files, shard_path
+from ckpt_tools.formats._shard_index_writer import index_file, plan_of, shard_path
 from ckpt_tools.formats._writing import (
     Feed,
     Output,
@@ -62,11 +62,11 @@ def plan(root: Node, request: Request) -> WritePlan:
     metadata = {**_FRAMEWORK, **own, **texts}
     runs = shards(flat.tensors, request.max_shard_nbytes)
     if len(runs) == 1:
-        return WritePlan([_file(runs[0], metadata, request.path)], obsolete=other_files(request.path))
+        return plan_of(request.path, [_file(runs[0], metadata, request.path)])
     own = {**_FRAMEWORK, **own}
     files = [_file(run, own, shard_path(request.path, n, len(runs))) for n, run in enumerate(runs, 1)]
     files.append(index_file(request.path, runs, texts))
-    return WritePlan(files, obsolete=other_files(request.path, files))
+    return plan_of(request.path, files)
 
 
 def _metadata_of(root: Node) -> tuple[Node, dict[str, str]]:

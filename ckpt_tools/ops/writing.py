@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ckpt_tools.core.ahead import ahead
@@ -69,10 +70,16 @@ def write(conversion: Conversion, *, overwrite: bool, check: bool, progress: Pro
                 sinks.finish()
                 with staged(sinks.sinks) as directory:
                     _compare(conversion, directory / sinks.index.target.name, feed, progress)
-    for path in obsolete:
+    for path in (*obsolete, *(_orphans(conversion) if overwrite else ())):
         path.unlink(missing_ok=True)
     conversion.notes += _overflow_notes(conversion)
     conversion.written = True
+
+
+def _orphans(conversion: Conversion) -> list[Path]:
+    """What is left of a checkpoint of that name, and is not what this one is made from."""
+    read = [source.path for source in conversion.source.sources if source.path.exists()]
+    return [path for path in conversion.write_plan.orphans if path.exists() and not any(map(path.samefile, read))]
 
 
 def _overflow_notes(conversion: Conversion) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -104,6 +105,47 @@ def test_killed_at_every_step(what: str, tmp_path: Path) -> None:
     assert step > 3
     assert names(tmp_path) == whole
     assert digests(index) == new
+
+
+@pytest.mark.parametrize("options", [[], ["--max-shard-size", "5KB"]], ids=["one file", "other shards"])
+def test_killed_while_a_set_of_shards_is_replaced(options: list[str], tmp_path: Path) -> None:
+    """What is left of the old set goes with the next run, whenever the one before was killed."""
+    numpy.savez(tmp_path / "in1.npz", **{f"t{i}": numpy.full(1000, i, "f4") for i in range(4)})
+    numpy.savez(tmp_path / "in2.npz", a=numpy.ones(1000, "f4"), b=numpy.zeros(1000, "f4"))
+    target = tmp_path / "out.safetensors"
+    convert(tmp_path / "in2.npz", target, *options)
+    whole = names(tmp_path)
+    for step in range(100):
+        convert(tmp_path / "in1.npz", target, "--max-shard-size", "5KB", "--overwrite")
+        assert len(names(tmp_path)) == 5
+        died = run(tmp_path, KILLER, str(step), "convert", "in2.npz", target.name, *options, "--overwrite")
+        if died.returncode == 0:
+            break
+        convert(tmp_path / "in2.npz", target, *options, "--overwrite")
+        assert names(tmp_path) == whole
+    assert step > 3
+    assert names(tmp_path) == whole
+
+
+def test_shards_of_others_stay(tmp_path: Path) -> None:
+    source(tmp_path, 1)
+    shard = tmp_path / "out-00001-of-00004.safetensors"
+    convert(tmp_path / "in1.npz", shard)
+    target = tmp_path / "out.safetensors"
+    convert(tmp_path / "in1.npz", target)  # nobody asked to replace anything
+    assert shard.exists()
+    index = tmp_path / "another.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": {"a": shard.name}}))
+    convert(tmp_path / "in1.npz", target, "--overwrite")
+    assert shard.exists()
+    index.write_text("{")  # may name anything
+    convert(tmp_path / "in1.npz", target, "--overwrite")
+    assert shard.exists()
+    index.unlink()
+    convert(shard, target, "--overwrite")  # it is read
+    assert shard.exists()
+    convert(tmp_path / "in1.npz", target, "--overwrite")
+    assert not shard.exists()
 
 
 def test_no_room(tmp_path: Path) -> None:
