@@ -90,7 +90,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # What the terminal's encoding lacks is printed escaped, not refused half-way.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
-    try:
-        build(_wanted(sys.argv[1:]))()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    build(_wanted(sys.argv[1:]))()

@@ -11,11 +11,11 @@ from typing import Any
 
 import typer
 
+from ckpt_tools.cli import signals
 from ckpt_tools.core.keys import printable
 from ckpt_tools.errors import CkptError, UnreadableInput, WriteRefused
 
 _BUG = 70
-_INTERRUPTED = 130
 _PIPE_CLOSED = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -33,10 +33,13 @@ def exits_cleanly(command: Callable[..., int | None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
-            code = _run(command, *args, **kwargs)
-            sys.stdout.flush()
+            with signals.raised():
+                code = _run(command, *args, **kwargs)
+                sys.stdout.flush()
+        except signals.Ended as ended:
+            signals.end_like(ended.number)
         except KeyboardInterrupt:
-            code = _INTERRUPTED
+            code = signals.INTERRUPTED
         except BrokenPipeError:
             # Python flushes once more on exit; let that go nowhere.
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +59,7 @@ def plan_of(path: Path, files: Sequence[PlannedFile], notes: Sequence[str] = ())
     Those that the index of another checkpoint names are left to it.
     """
     taken = {file.path.name for file in files}
-    names = set(os.listdir(path.parent)) - taken if path.parent.is_dir() else set()
+    names = {file.name for file in path.parent.iterdir()} - taken if path.parent.is_dir() else set()
     pattern = re.compile(rf"{re.escape(path.stem)}-\d{{5}}-of-\d{{5}}{re.escape(path.suffix)}", re.DOTALL)
     shards = [path.with_name(name) for name in sorted(names) if pattern.fullmatch(name)]
     index = index_path(path)

@@ -204,13 +204,56 @@ def test_a_source_that_shrinks_meanwhile(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
-def test_interrupted_by_the_user(tmp_path: Path) -> None:
+ENDED_WHILE_WRITING = """
+import os, signal, sys
+from ckpt_tools.core import sink
+number, at = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+write = sink.Sink.write
+def ended(self, data):
+    write(self, data)
+    if self.position > at:
+        os.kill(os.getpid(), number)
+sink.Sink.write = ended
+from ckpt_tools.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("at", [0, 17 << 20], ids=["small", "beside a thread"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)],
+)
+def test_ended_while_it_writes(number: int, code: int, at: int, tmp_path: Path) -> None:
+    numpy.savez(tmp_path / "in1.npz", a=numpy.ones(max(at // 3, 1), "f4"))
+    died = run(tmp_path, ENDED_WHILE_WRITING, str(number), str(at), "convert", "in1.npz", "out.pth")
+    assert died.returncode == code
+    assert (died.stdout, died.stderr) == ("", "")
+    assert names(tmp_path) == set()
+
+
+def test_signals_that_are_ignored_stay_ignored(tmp_path: Path) -> None:
+    source(tmp_path, 1)
+    code = f"import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n{ENDED_WHILE_WRITING}"
+    lived = run(tmp_path, code, str(int(signal.SIGHUP)), "0", "convert", "in1.npz", "out.pth")
+    assert lived.returncode == 0, lived.stderr
+    assert names(tmp_path) == {"out.pth"}
+
+
+@pytest.mark.parametrize("module", ["typing", "typer", "ckpt_tools.formats", "ckpt_tools.core.rebuild"])
+def test_interrupted_while_it_starts(module: str, tmp_path: Path) -> None:
+    """Not even a word, whatever is being loaded; nothing that takes time is loaded before signals are seen to."""
     source(tmp_path, 1)
     code = (
-        "import os, signal\n"
-        "from ckpt_tools.core import sink\n"
-        "sink.Sink.finish = lambda self: os.kill(os.getpid(), signal.SIGINT)\n"
-        "from ckpt_tools.cli.app import main\nmain()"
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from ckpt_tools.__main__ import main\n"
+        "main()"
     )
-    assert run(tmp_path, code, "convert", "in1.npz", "out.pth").returncode == 130
+    died = run(tmp_path, code, "convert", "in1.npz", "out.pth")
+    assert died.returncode == 130
+    assert (died.stdout, died.stderr) == ("", "")
     assert names(tmp_path) == set()
