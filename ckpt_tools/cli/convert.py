@@ -162,6 +162,7 @@ def convert(
     verbose: options.Verbose = False,
 ) -> int:
     from ckpt_tools.core.keys import Globs
+    from ckpt_tools.core.sink import is_directory
     from ckpt_tools.errors import UsageError
     from ckpt_tools.formats import open_checkpoint, writers
     from ckpt_tools.mapping import rule_files, rules
@@ -171,7 +172,7 @@ def convert(
     out = Output(as_json=as_json, color=color, quiet=quiet)
     path = Path(destination)
     row, path = writers.choose(
-        path, _format(to, legacy=legacy), is_directory=destination.endswith("/") or path.is_dir()
+        path, _format(to, legacy=legacy), is_directory=destination.endswith("/") or is_directory(path)
     )
     layout = _layout(
         to_layout, from_layout, like, kind, kwargs, kwargs_file, partial=partial, with_optimizer=with_optimizer

@@ -44,20 +44,27 @@ def destination(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
     target = Path(os.path.realpath(path))
     where = os.fspath(path)
     try:
-        mode = target.lstat().st_mode
+        # asked of the path itself: pipes have no other, and what links in /proc say of them is no path
+        mode = Path(path).stat().st_mode
     except FileNotFoundError:
         return target
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise WriteRefused("is a link that leads back to itself", where=where) from None
         raise _refused(error, where) from error
     if stat.S_ISDIR(mode):
         raise WriteRefused("is a directory, a file was to be written there", where=where)
-    if stat.S_ISLNK(mode):
-        raise WriteRefused("is a link that leads back to itself", where=where)
     if not stat.S_ISREG(mode):
         raise WriteRefused("is a device, socket or pipe, not a regular file", where=where)
     if not overwrite:
         raise _exists(where)
     return target
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path``, where something is to be written, is a directory. WriteRefused for a name that nothing can have."""
+    with _refusals(os.fspath(path)):
+        return Path(path).is_dir()
 
 
 class Sink:

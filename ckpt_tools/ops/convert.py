@@ -647,6 +647,12 @@ def _refuse_source_as_target(conversion: Conversion) -> None:
     written = [*(file.path for file in conversion.write_plan.files), *conversion.write_plan.obsolete]
     read = [conversion.source.location.path, *(source.path for source in conversion.source.sources)]
     for path in written:
-        for source in read:
-            if path.exists() and source.exists() and path.samefile(source):
-                raise WriteRefused("source and target are the same file", where=os.fspath(path))
+        if any(_is_same(path, source) for source in read):
+            raise WriteRefused("source and target are the same file", where=os.fspath(path))
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:  # one of them does not exist, or has a name that nothing can have
+        return False
