@@ -15,11 +15,12 @@ from operator import itemgetter
 from typing import Any
 
 import h5py
+import numpy
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
 from ckpt_tools.core.keys import printable
 from ckpt_tools.core.rebuild import containers
-from ckpt_tools.core.tensors import Tensor
+from ckpt_tools.core.tensors import StringTensor, Tensor
 from ckpt_tools.core.tree import Node, NumpyScalar, walk
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
@@ -35,6 +36,7 @@ from ckpt_tools.formats._writing import (
     refuse_collisions,
 )
 
+_STRING = BY_NAME["string"]
 _MARK = "@"
 #: Names may be any bytes; the reader keeps those that are no text as surrogates.
 _ERRORS = "surrogateescape"
@@ -46,6 +48,8 @@ _MODEL_WEIGHTS = "model_weights"
 
 
 def _reason_lost(node: Node) -> str | None:
+    if isinstance(node, StringTensor) and node.info.dtype is _STRING:
+        return _reason_texts_are_lost(node)
     if isinstance(node, Tensor):
         special = kind_of_special(node)
         if special is not None:
@@ -58,8 +62,16 @@ def _reason_lost(node: Node) -> str | None:
     return _values.reason_lost(node)
 
 
+def _reason_texts_are_lost(tensor: StringTensor) -> str | None:
+    if not tensor.info.shape:
+        return "a single text that is a tensor, which HDF5 does not tell from a text"
+    if any(b"\0" in element for element in tensor.elements()):
+        return "of texts with zero bytes, which end a text in HDF5"
+    return None
+
+
 def _holds(dtype: DType) -> bool:
-    return isinstance(dtype.numpy_spec, str) or dtype.name == "bfloat16"
+    return isinstance(dtype.numpy_spec, str) or dtype.name == "bfloat16" or dtype is _STRING
 
 
 def _remark(node: Node) -> str | None:
@@ -90,11 +102,11 @@ def plan(root: Node, request: Request) -> WritePlan:
     image = SparseFile()
     with _refusals(str(request.path)), created(image, link_order=_ORDER) as file:
         places = {
-            name: _dataset(file, paths[name], _file_type(tensor.info.dtype), tensor.info.shape)
+            name: _dataset(file, paths[name], _file_type(tensor.info.dtype), tensor.info.shape, _texts(tensor))
             for name, tensor in flat.tensors
         }
         if outline:
-            _dataset(file, (_values.OUTLINE,), h5py.h5t.STD_U8LE, (len(outline),), outline)
+            _dataset(file, (_values.OUTLINE,), h5py.h5t.STD_U8LE, (len(outline),), numpy.frombuffer(outline, "u1"))
         for name, tensor in flat.tensors:
             if tensor.info.dtype.name == "bfloat16":
                 file["/".join(paths[name])].attrs["dtype"] = "bfloat16"
@@ -105,11 +117,12 @@ def plan(root: Node, request: Request) -> WritePlan:
                 file[holder].attrs[attribute] = value
         for group, (attribute, texts) in lists.items():
             _write_name_list(file["/".join(group) or "/"], attribute, texts)
-    stored = sorted(((places[name], tensor) for name, tensor in flat.tensors if tensor.nbytes), key=itemgetter(0))
+    streamed = [(places[n], t) for n, t in flat.tensors if t.nbytes and not isinstance(t, StringTensor)]
+    streamed.sort(key=itemgetter(0))
 
     def write(output: Output, feed: Feed) -> None:
         reached = 0
-        for place, tensor in stored:
+        for place, tensor in streamed:
             output.write(image.extract(reached, place))
             for chunk in feed(tensor):
                 output.write(chunk)
@@ -156,8 +169,6 @@ def _attribute_value(node: Node) -> Any:
     if isinstance(node, str):
         return None if "\0" in node else node
     if isinstance(node, NumpyScalar) and isinstance(node.dtype.numpy_spec, str) and node.dtype.numpy_spec[1] in "fiub":
-        import numpy
-
         return numpy.frombuffer(node.raw, node.dtype.to_numpy())[0]
     return None
 
@@ -245,8 +256,10 @@ def _aliases_follow(
     return True
 
 
-def _dataset(file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int, ...], data: bytes = b"") -> int:
-    """Make a dataset and the groups above it; the offset of its bytes in the file. ``data`` is written at once."""
+def _dataset(
+    file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int, ...], values: numpy.ndarray | None = None
+) -> int:
+    """Make a dataset and the groups above it; the offset of its bytes in the file. ``values`` are written at once."""
     groups = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
     groups.set_link_creation_order(_ORDER)
     holder = h5py.h5g.open(file.id, b"/")
@@ -257,30 +270,36 @@ def _dataset(file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_layout(h5py.h5d.CONTIGUOUS)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    if values is None:
+        plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     plist.set_obj_track_times(False)
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     made = h5py.h5d.create(holder, path[-1].encode("utf-8", _ERRORS), kind, space, plist)
-    if data:
-        import numpy
-
-        made.write(h5py.h5s.ALL, h5py.h5s.ALL, numpy.frombuffer(data, "u1"))
+    if values is not None and values.size:
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return made.get_offset() or 0
+
+
+def _texts(tensor: Tensor) -> numpy.ndarray | None:
+    """The elements of a tensor of texts, of which the library keeps the lengths; None for others."""
+    if not isinstance(tensor, StringTensor):
+        return None
+    values = numpy.empty(tensor.info.count, h5py.string_dtype())
+    values[:] = tensor.elements()
+    return values.reshape(tensor.info.shape)
 
 
 def _file_type(dtype: DType) -> Any:
     """The library's type of an element; opaque bytes where it has none."""
+    if dtype is _STRING:
+        return h5py.h5t.py_create(h5py.string_dtype(), logical=True)
     if isinstance(dtype.numpy_spec, str):
         return h5py.h5t.py_create(dtype.to_numpy(), logical=True)
-    import numpy
-
     return h5py.h5t.py_create(numpy.dtype(f"V{dtype.itemsize}"))
 
 
 def _write_name_list(group: h5py.Group, attribute: str, texts: Sequence[str]) -> None:
     """A list of names as Keras keeps it: fixed byte strings, in several attributes where one would be too long."""
-    import numpy
-
     names = numpy.array([text.encode("utf-8", _ERRORS) for text in texts])
     pieces = 1
     while pieces < len(texts) and any(part.nbytes > _LONGEST_ATTRIBUTE for part in numpy.array_split(names, pieces)):

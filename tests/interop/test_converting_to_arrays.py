@@ -15,7 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def fact(name: str, array: Any) -> dict[str, Any]:
-    data = numpy.ascontiguousarray(array).tobytes()
+    if array.dtype == object:  # texts
+        data = b"".join(len(text).to_bytes(8, "little") + text for text in array.reshape(-1).tolist())
+    else:
+        data = numpy.ascontiguousarray(array).tobytes()
     return {"key": [name], "shape": array.shape, "sha256": hashlib.sha256(data).hexdigest()}
 
 
