@@ -2,7 +2,8 @@
 
 Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc and tensorflow/core/protobuf/tensor_bundle.proto. Names that
 are object paths (``…/.ATTRIBUTES/VARIABLE_VALUE``) get an object graph: the one that came with them, as far as its values
-are still there, or one made from the names. Values become scalars, the outline (:mod:`ckpt_tools.formats._values`) a
+are still there, or one made from the names, and then with a counter of saves, without which ``restore`` is not content.
+Values become scalars, the outline (:mod:`ckpt_tools.formats._values`) a
 string. The ``checkpoint`` file of the directory, which names the latest, is left to who trains there.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,8 @@ from ckpt_tools.core.tensors import StringTensor, Tensor
 from ckpt_tools.core.tree import Dict, Node, Scalar
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
-from ckpt_tools.formats._object_graph import GRAPH_KEY
-from ckpt_tools.formats._object_graph_writer import cut_down, graph_of, is_object_path, keys_of
+from ckpt_tools.formats._object_graph import GRAPH_KEY, VARIABLE_VALUE
+from ckpt_tools.formats._object_graph_writer import ATTRIBUTES, cut_down, graph_of, is_object_path, keys_of
 from ckpt_tools.formats._protobuf_writer import bytes_field, fixed32_field, number_field, varint
 from ckpt_tools.formats._sorted_table_writer import table
 from ckpt_tools.formats._writing import (
@@ -40,6 +41,11 @@ from ckpt_tools.formats._writing import (
 #: BundleHeaderProto: version with producer 1 (tensorflow/core/public/version.h, TF_CHECKPOINT_VERSION)
 _VERSION_FIELD = bytes_field(3, number_field(1, 1))
 _INT64, _FLOAT64, _BOOL, _STRING = (BY_NAME[name] for name in ("int64", "float64", "bool", "string"))
+#: ``tf.train.Checkpoint`` counts what it saved in a variable that ``restore`` wants back (tensorflow/python/checkpoint/
+#: checkpoint.py).
+_SAVE_COUNTER_NAME = "save_counter"
+_SAVE_COUNTER = f"{_SAVE_COUNTER_NAME}{ATTRIBUTES}{VARIABLE_VALUE}"
+_NUMBERED = re.compile(r".*-(\d{1,18})", re.DOTALL)
 #: Lengths of strings are summed as 32-bit numbers, those beyond as 64-bit ones.
 _LARGEST_U32 = 0xFFFFFFFF
 #: Names may be any bytes; the reader keeps those that are no text as surrogates.
@@ -81,8 +87,9 @@ def plan(root: Node, request: Request) -> WritePlan:
     items += [_scalar(name, value) for name, value in flat.values]
     if flat.outline is not None:
         items.append(_strings(_values.OUTLINE, (), [flat.outline.encode()]))
+    notes: list[str] = []
     if is_object_based:
-        items.append(_strings(GRAPH_KEY, (), [_fitting_graph(graph, flat.tensors)]))
+        items += _graph_items(graph, flat.tensors, prefix, notes)
     refuse_collisions((item.name, item.name) for item in items)
     _refuse_names(items)
     runs = _runs(items, request.max_shard_nbytes)
@@ -99,12 +106,10 @@ def plan(root: Node, request: Request) -> WritePlan:
         prefix.with_name(f"{prefix.name}.index"), len(_index(runs, {})), partial(_write_index, runs, crcs)
     )
     names = [name for name, _ in flat.tensors]
-    sorts = flat.outline is None and names != sorted(names)
+    if flat.outline is None and names != sorted(names):
+        notes.append("TensorFlow keeps names sorted, not in the order of the source")
     return WritePlan(
-        [*files, index],
-        ["TensorFlow keeps names sorted, not in the order of the source"] if sorts else [],
-        obsolete=_other_shards(prefix, [file.path for file in files]),
-        remade=(GRAPH_KEY,),
+        [*files, index], notes, obsolete=_other_shards(prefix, [file.path for file in files]), remade=(GRAPH_KEY,)
     )
 
 
@@ -118,13 +123,35 @@ def _graph_of(root: Node) -> tuple[Node, bytes | None]:
     return rest, held.elements()[0]
 
 
-def _fitting_graph(graph: bytes | None, tensors: Sequence[tuple[str, Tensor]]) -> bytes:
+def _graph_items(
+    graph: bytes | None, tensors: Sequence[tuple[str, Tensor]], prefix: Path, notes: list[str]
+) -> list[_Item]:
+    """The object graph of the tensors that have object paths; one that is made counts its saves."""
     names = {name: tensor.alias for name, tensor in tensors if is_object_path(name)}
-    if graph is not None:
-        stored = keys_of(graph)
-        if names.keys() <= stored:
-            return graph if names.keys() == stored else cut_down(graph, names.keys())
-    return graph_of(names, {name: alias for name, alias in names.items() if alias})
+    fitting = _fitting_graph(graph, names.keys())
+    if fitting is not None:
+        return [_strings(GRAPH_KEY, (), [fitting])]
+    counter = []
+    if _SAVE_COUNTER not in names:
+        counter.append(_scalar(_SAVE_COUNTER, _saves(prefix)))
+        names[_SAVE_COUNTER] = _SAVE_COUNTER_NAME
+        notes.append("a save_counter is added: tf.train.Checkpoint.restore expects one")
+    made = graph_of(names, {name: alias for name, alias in names.items() if alias})
+    return [*counter, _strings(GRAPH_KEY, (), [made])]
+
+
+def _fitting_graph(graph: bytes | None, names: Collection[str]) -> bytes | None:
+    """The graph that came with the tree, for what is left of its values; None when it does not know some."""
+    stored = keys_of(graph) if graph is not None else set()
+    if graph is None or not stored.issuperset(names):
+        return None
+    return graph if len(stored) == len(names) else cut_down(graph, names)
+
+
+def _saves(prefix: Path) -> int:
+    """How often it was saved, as the number says that ``tf.train.Checkpoint.save`` puts behind the prefix."""
+    numbered = _NUMBERED.fullmatch(prefix.name)
+    return int(numbered[1]) if numbered else 1
 
 
 def _refuse_names(items: Iterable[_Item]) -> None:

@@ -73,13 +73,32 @@ def test_object_paths_restore(tmp_path: Path, ckpt: Any) -> None:
     layer = tf.train.Checkpoint(**{"b.c": tf.Variable(tf.zeros(2))})
     model = tf.train.Checkpoint(w=tf.Variable(tf.zeros(2)), layers=[layer])
     opt = tf.train.Checkpoint(rate=tf.Variable(tf.zeros(2)))
-    status = tf.train.Checkpoint(model=model, opt=opt).read(str(tmp_path / "out"))
+    status = tf.train.Checkpoint(model=model, opt=opt).restore(str(tmp_path / "out"))
     status.assert_existing_objects_matched()
     assert model.w.numpy().tolist() == [1, 1]
     assert getattr(layer, "b.c").numpy().tolist() == [2, 2]
     assert opt.rate.numpy().tolist() == [3, 3]
     listed = ckpt("convert", "out", "weights.npz", "--weights-only", "--json")
     assert "OPTIMIZER_SLOT" in listed.stdout.partition('"dropped"')[2]
+
+
+@pytest.mark.parametrize(("prefix", "saves"), [("model", 1), ("ckpt-7", 7)])
+def test_restore_is_content_with_object_paths(prefix: str, saves: int, tmp_path: Path, ckpt: Any) -> None:
+    """``restore`` makes a save_counter, and ``assert_consumed`` wants it among what was saved."""
+    numpy.savez(tmp_path / "in.npz", **{"net/w" + VALUE: numpy.ones(2, "f4")})
+    made = ckpt("convert", "in.npz", prefix, "--to", "tf-bundle")
+    assert made.returncode == 0
+    assert "note: a save_counter is added" in made.stderr
+    checkpoint = tf.train.Checkpoint(net=tf.train.Checkpoint(w=tf.Variable(tf.zeros(2))))
+    checkpoint.restore(str(tmp_path / prefix)).assert_consumed()
+    assert checkpoint.save_counter.numpy() == saves
+    # one that is there stays, and nothing is added to a graph that came along
+    for source, target in ((prefix, "again.npz"), ("again.npz", "other.index"), (prefix, "same.index")):
+        copied = ckpt("convert", source, target)
+        assert copied.returncode == 0
+        assert "save_counter" not in copied.stderr
+    checkpoint.restore(str(tmp_path / "other")).assert_consumed()
+    assert checkpoint.save_counter.numpy() == saves
 
 
 def test_a_keras_model_restores_whole_and_its_weights_alone(tmp_path: Path, ckpt: Any) -> None:
