@@ -14,6 +14,11 @@ from ckpt_tools.errors import UnreadableInput, WriteRefused
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, WritePlan, shards
 
 
+def set_path(path: Path, suffix: str) -> Path:
+    """The name of the checkpoint that is cut into shards: these have the format's suffix where ``path`` has none."""
+    return path if path.suffix else path.with_suffix(suffix)
+
+
 def shard_path(path: Path, number: int, count: int) -> Path:
     """The name of shard ``number`` (from 1) of the checkpoint that would be ``path`` in one piece."""
     return path.with_name(f"{path.stem}-{number:05d}-of-{count:05d}{path.suffix}")

@@ -18,7 +18,7 @@ from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._metadata_values import text_of
 from ckpt_tools.formats._safetensors_header import LENGTH_NBYTES, METADATA, Entry, check
-from ckpt_tools.formats._shard_index_writer import index_file, plan_of, shard_path
+from ckpt_tools.formats._shard_index_writer import index_file, plan_of, set_path, shard_path
 from ckpt_tools.formats._writing import (
     Feed,
     Output,
@@ -64,9 +64,10 @@ def plan(root: Node, request: Request) -> WritePlan:
     if len(runs) == 1:
         return plan_of(request.path, [_file(runs[0], metadata, request.path)])
     own = {**_FRAMEWORK, **own}
-    files = [_file(run, own, shard_path(request.path, n, len(runs))) for n, run in enumerate(runs, 1)]
-    files.append(index_file(request.path, runs, texts))
-    return plan_of(request.path, files)
+    path = set_path(request.path, ".safetensors")
+    files = [_file(run, own, shard_path(path, n, len(runs))) for n, run in enumerate(runs, 1)]
+    files.append(index_file(path, runs, texts))
+    return plan_of(path, files)
 
 
 def _metadata_of(root: Node) -> tuple[Node, dict[str, str]]:

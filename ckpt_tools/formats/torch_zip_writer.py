@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_tools.core.tree import Dict, Node
-from ckpt_tools.formats._shard_index_writer import index_file, plan_of, shard_path, state_dict_runs
+from ckpt_tools.formats._shard_index_writer import index_file, plan_of, set_path, shard_path, state_dict_runs
 from ckpt_tools.formats._torch_pickle import Pickled, assembled, reason_lost, remark
 from ckpt_tools.formats._writing import Feed, Output, PlannedFile, Request, Target, WritePlan
 from ckpt_tools.formats._zip_writer import ALIGNMENT, Layout
@@ -33,10 +33,11 @@ def plan(root: Node, request: Request) -> WritePlan:
         return plan_of(request.path, [_archive(pickled, request.path)], pickled.notes)
     kind = root.type_name if isinstance(root, Dict) else "dict"
     parts = [assembled(Dict(run, type_name=kind)) for run in runs]
-    files = [_archive(part, shard_path(request.path, n, len(runs))) for n, part in enumerate(parts, 1)]
-    files.append(index_file(request.path, runs))
+    path = set_path(request.path, ".pth")
+    files = [_archive(part, shard_path(path, n, len(runs))) for n, part in enumerate(parts, 1)]
+    files.append(index_file(path, runs))
     notes = list(dict.fromkeys(note for part in parts for note in part.notes))
-    return plan_of(request.path, files, notes)
+    return plan_of(path, files, notes)
 
 
 def _archive(pickled: Pickled, path: Path) -> PlannedFile:
