@@ -100,15 +100,23 @@ LOW_LEVEL_ERRORS = (
 
 
 @contextmanager
-def damage(where: str | None = None) -> Iterator[None]:
-    """Turn low-level exceptions of the block into :class:`CorruptFile`, and what the system refuses (a directory that may
-    not be listed, a file that vanished) into :class:`UnreadableInput`; add ``where`` to errors that have none."""
+def located(where: str | None) -> Iterator[None]:
+    """Add ``where`` to errors of the block that have none."""
     try:
         yield
     except CkptError as error:
         if error.where is None:
             error.where = where
         raise
+
+
+@contextmanager
+def damage(where: str | None = None) -> Iterator[None]:
+    """Turn low-level exceptions of the block into :class:`CorruptFile`, and what the system refuses (a directory that may
+    not be listed, a file that vanished) into :class:`UnreadableInput`; add ``where`` to errors that have none."""
+    try:
+        with located(where):
+            yield
     except OSError as error:
         place = where if error.filename is None else os.fsdecode(error.filename)
         raise UnreadableInput(f"cannot be read: {error.strerror or error}", where=place) from error

@@ -163,7 +163,7 @@ def convert(
 ) -> int:
     from ckpt_tools.core.keys import Globs
     from ckpt_tools.core.sink import is_directory
-    from ckpt_tools.errors import UsageError
+    from ckpt_tools.errors import UsageError, located
     from ckpt_tools.formats import open_checkpoint, writers
     from ckpt_tools.mapping import rule_files, rules
     from ckpt_tools.ops import convert as conversions
@@ -206,7 +206,10 @@ def convert(
     with open_checkpoint(source, format=format) as checkpoint:
         # what a pickle names is told leaf by leaf, as losses
         out.issues(issue for issue in checkpoint.issues if not issue.code.startswith("pickle-"))
-        conversion = conversions.plan(checkpoint, path, wishes)
+        with located(checkpoint.location.shown):
+            conversion = conversions.plan(checkpoint, path, wishes)
+        if dry_run:
+            conversion.notes += _obstructions(conversion, overwrite=overwrite)
         refused = (bool(conversion.losses) and not allow_loss) or bool(conversion.obstacles)
         refused = refused and not dry_run
         if not dry_run and not refused:
@@ -275,6 +278,18 @@ def _like(text: str, kwargs: str | None, kwargs_file: Path | None) -> Comparand:
         if isinstance(found, str):
             return comparand_of(load_model(found, read_kwargs(kwargs, kwargs_file)))
         return from_document(found, text) if isinstance(found, dict) else from_checkpoint(found)
+
+
+def _obstructions(conversion: Conversion, *, overwrite: bool) -> list[str]:
+    """What would keep the plan from being carried out where it is to be."""
+    from ckpt_tools.errors import WriteRefused
+    from ckpt_tools.ops.writing import require_place
+
+    try:
+        require_place(conversion, overwrite=overwrite)
+    except WriteRefused as refusal:
+        return [f"this would be refused: {refusal}" + (f"; {refusal.hint}" if refusal.hint else "")]
+    return []
 
 
 def _write_map(path: Path, conversion: Conversion, *, overwrite: bool) -> None:

@@ -51,6 +51,9 @@ class CastTensor(Tensor):
         self.base = base
         self.overflows = 0
 
+    def constituents(self) -> Iterator[Tensor]:
+        yield from self.base.constituents()
+
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         import numpy
 

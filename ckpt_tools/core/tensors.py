@@ -89,6 +89,9 @@ class Tensor:
         """The tensors that have the bytes: those that this one is made of, or itself."""
         yield self
 
+    def require_bounded(self) -> None:
+        """LimitExceeded when there are far more values than the bytes that the file has for them."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of the values as :meth:`chunks` hands them out."""
@@ -173,14 +176,17 @@ class StridedTensor(Tensor):
         """Whether the tensor is all of its storage, in order."""
         return self.contiguous and self.offset == 0 and self.nbytes == self.storage.nbytes
 
+    def require_bounded(self) -> None:
+        allowed = max(self.storage.nbytes * DEFAULT_LIMITS.expansion, DEFAULT_LIMITS.expansion_at_least)
+        if not self.contiguous and self.nbytes > allowed:
+            raise LimitExceeded(f"a view of {self.storage.nbytes} bytes claims {self.nbytes} bytes of values")
+
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         dtype, nbytes = self.info.dtype, self.info.nbytes
         if nbytes == 0:
             return
         if not self.contiguous:
-            allowed = max(self.storage.nbytes * DEFAULT_LIMITS.expansion, DEFAULT_LIMITS.expansion_at_least)
-            if nbytes > allowed:
-                raise LimitExceeded(f"a view of {self.storage.nbytes} bytes claims {nbytes} bytes of values")
+            self.require_bounded()
             strides = self.strides or row_major_strides(self.info.shape)
             pieces = gather(self.storage.extent, dtype.itemsize, self.offset, self.info.shape, strides, limit)
         elif dtype.bit_width % 8 == 0:

@@ -172,12 +172,14 @@ class DatasetTensor(Tensor):
         self.alias = alias
         self.note = None
 
-    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
-        nbytes = self.info.nbytes
+    def require_bounded(self) -> None:
         allowed = max(self._stored_nbytes * DEFAULT_LIMITS.expansion, DEFAULT_LIMITS.expansion_at_least)
-        if nbytes > allowed:
-            raise LimitExceeded(f"a dataset of {self._stored_nbytes} stored bytes claims {nbytes} bytes of values")
-        if not nbytes:
+        if self.nbytes > allowed:
+            raise LimitExceeded(f"a dataset of {self._stored_nbytes} stored bytes claims {self.nbytes} bytes of values")
+
+    def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
+        self.require_bounded()
+        if not self.nbytes:
             return
         little = self._dataset.dtype.newbyteorder("<")
         for starts, box in blocks(self.info.shape, max(limit // self.info.dtype.itemsize, 1)):

@@ -201,7 +201,8 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     refusing = translation is not None and bool(translation.obstacles)
     nothing = not refusing and not any(map(_is_content, steps)) and any(map(_is_content, every))
     if nothing and (wishes.allow_loss or not losses):
-        raise WriteRefused("no tensor is left to be written", where=source.location.shown)
+        why = f": {listed([str(loss) for loss in losses], '; ')}" if losses else ""
+        raise WriteRefused(f"no tensor is left to be written{why}", where=source.location.shown)
     _refuse_clashes(steps)
     as_it_is = len(steps) == len(every) and all(step.leaf is was.leaf for step, was in zip(steps, every))
     modules = [node for node in containers(below) if isinstance(node, ModuleState)]

@@ -115,6 +115,10 @@ class JoinedTensor(Tensor):
         self.join = join
         self.parts = tuple(parts)
 
+    def constituents(self) -> Iterator[Tensor]:
+        for part in self.parts:
+            yield from part.constituents()
+
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         if self.join == "concat":
             for part in self.parts:
@@ -152,6 +156,9 @@ class DerivedTensor(Tensor):
         self.note = base.note
         self.base = base
         self.step = step
+
+    def constituents(self) -> Iterator[Tensor]:
+        yield from self.base.constituents()
 
     def chunks(self, limit: int = CHUNK_NBYTES) -> Iterator[bytes]:
         if isinstance(self.step, Reshape):

@@ -15,23 +15,14 @@ from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.limits import CHUNK_NBYTES
 from ckpt_tools.core.location import locate
 from ckpt_tools.core.rebuild import Blueprint
-from ckpt_tools.core.sink import Sink, SinkSet, staged
-from ckpt_tools.core.tensors import (
-    AbsentTensor,
-    AssembledTensor,
-    CompositeTensor,
-    Storage,
-    StridedTensor,
-    Tensor,
-    TensorInfo,
-)
+from ckpt_tools.core.sink import Sink, SinkSet, destination, staged
+from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, Tensor, TensorInfo
 from ckpt_tools.core.tree import Node, NumpyScalar, Opaque, is_container
-from ckpt_tools.errors import CorruptFile, UnreadableInput, WriteRefused, damage
+from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput, WriteRefused, damage
 from ckpt_tools.formats import detect, format_named, open_location
 from ckpt_tools.formats._values import UNFIT_OUTLINE, flat_name, read_value
 from ckpt_tools.formats.writers import writer_named
 from ckpt_tools.ops.convert import Conversion
-from ckpt_tools.ops.transforming import DerivedTensor, JoinedTensor
 from ckpt_tools.pickles.nodes import Global
 
 #: Tensors with more bytes are worth a thread that reads them.
@@ -48,9 +39,7 @@ def write(conversion: Conversion, *, overwrite: bool, check: bool, progress: Pro
     exists, there is no room, or what is read back differs. ``progress`` is told the bytes that were written, and with
     ``check`` those that were read back.
     """
-    obsolete = conversion.write_plan.obsolete
-    if obsolete and not overwrite:
-        raise WriteRefused("belongs to a checkpoint of that name", where=os.fspath(obsolete[0]), hint=_OVERWRITE)
+    require_place(conversion, overwrite=overwrite)
     feed = _Feed(conversion, with_digests=check)
     *parts, index = conversion.write_plan.files
     total = conversion.write_plan.nbytes
@@ -70,10 +59,18 @@ def write(conversion: Conversion, *, overwrite: bool, check: bool, progress: Pro
                 sinks.finish()
                 with staged(sinks.sinks) as directory:
                     _compare(conversion, directory / sinks.index.target.name, feed, progress)
-    for path in (*obsolete, *(_orphans(conversion) if overwrite else ())):
+    for path in (*conversion.write_plan.obsolete, *(_orphans(conversion) if overwrite else ())):
         path.unlink(missing_ok=True)
     conversion.notes += _overflow_notes(conversion)
     conversion.written = True
+
+
+def require_place(conversion: Conversion, *, overwrite: bool) -> None:
+    """WriteRefused when something stands where the files of a plan are to go."""
+    for file in conversion.write_plan.files:
+        destination(file.path, overwrite=overwrite)
+    for path in () if overwrite else conversion.write_plan.obsolete:
+        raise WriteRefused("belongs to a checkpoint of that name", where=os.fspath(path), hint=_OVERWRITE)
 
 
 def _orphans(conversion: Conversion) -> list[Path]:
@@ -86,8 +83,9 @@ def _overflow_notes(conversion: Conversion) -> list[str]:
     found = []
     for move in conversion.moves:
         if isinstance(move.tensor, CastTensor) and move.tensor.overflows:
-            kind = move.tensor.info.dtype
-            found.append(f"{move.tensor.overflows} values of {move.source} are beyond the range of {kind}")
+            count = move.tensor.overflows
+            what = f"1 value of {move.source} is" if count == 1 else f"{count} values of {move.source} are"
+            found.append(f"{what} beyond the range of {move.tensor.info.dtype}")
     return found
 
 
@@ -105,6 +103,9 @@ class _Feed:
             self._names[id(move.tensor)] = move.source
             for view in _views(move.tensor):
                 self._storage_names.setdefault(view.storage, move.source)
+        for move in conversion.moves:
+            with self._named(move.tensor):
+                _require_bounded(move.tensor)
 
     def __call__(self, tensor: Tensor) -> Iterator[bytes]:
         with self._named(tensor):
@@ -163,6 +164,16 @@ def _chunks(tensor: Tensor) -> Iterator[bytes]:
     return ahead(tensor.chunks()) if tensor.nbytes > _LARGE_NBYTES else tensor.chunks()
 
 
+def _require_bounded(tensor: Tensor) -> None:
+    """LimitExceeded for a tensor that would fill the disk with values of next to no bytes."""
+    try:
+        for part in tensor.constituents():
+            part.require_bounded()
+    except LimitExceeded as error:
+        error.hint = "--exclude NAME leaves it out"
+        raise
+
+
 def _is_all_of_storage(tensor: StridedTensor) -> bool:
     """Whether the values are the storage's own bytes, in order."""
     swapped = tensor.storage.byteorder == "big" and tensor.info.dtype.swap_nbytes > 1
@@ -180,19 +191,7 @@ def _mismatch(storage: Storage) -> CorruptFile:
 
 def _views(tensor: Tensor) -> Iterator[StridedTensor]:
     """The views of storages that a tensor's bytes come from."""
-    pending = [tensor]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, StridedTensor):
-            yield item
-        elif isinstance(item, (CastTensor, DerivedTensor)):
-            pending.append(item.base)
-        elif isinstance(item, JoinedTensor):
-            pending.extend(item.parts)
-        elif isinstance(item, AssembledTensor):
-            pending.extend(piece for _, piece in item.pieces)
-        elif isinstance(item, CompositeTensor):
-            pending.extend(item.parts.values())
+    return (part for part in tensor.constituents() if isinstance(part, StridedTensor))
 
 
 # -- reading back ------------------------------------------------------------------------------------------------------

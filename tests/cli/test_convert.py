@@ -200,7 +200,7 @@ def test_dtype(convert: Any, snapshot: str) -> None:
     numpy.savez("in.npz", w=numpy.array([1e30, 1.00390625, 3], "f4"), i=numpy.arange(3))
     result = convert("in.npz", "out.safetensors", "--dtype", "fp16")
     assert result.exit_code == 0
-    assert "1 values of w are beyond the range of float16" in result.stderr
+    assert "1 value of w is beyond the range of float16" in result.stderr
     with open_checkpoint("out.safetensors") as checkpoint:
         assert [str(t.info.dtype) for t in checkpoint.tensors.values()] == ["float16", "int64"]
     assert convert("in.npz", "x.npz", "--dtype", "int8").exit_code == 2
