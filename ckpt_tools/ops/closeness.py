@@ -219,7 +219,8 @@ def _look(a: numpy.ndarray, b: numpy.ndarray, found: Closeness, rtol: float, ato
         if unequal and found.state != "differ":
             allowed = atol + rtol * numpy.abs(b.astype(numpy.float64)) if rtol else atol
             near = not one_sided and math.isfinite(amount)
-            within = (rtol or atol) and near and bool(numpy.all(differences <= allowed))
+            # NaN on both sides differ by 0, and what is allowed there is NaN
+            within = (rtol or atol) and near and not numpy.any(differences > allowed)
             found.state = "close" if within else "differ"
         if amount:
             exact = abs(float(b[at]) - float(a[at]))

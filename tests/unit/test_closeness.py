@@ -52,6 +52,12 @@ def test_the_state_is_numpys(a: numpy.ndarray, data: st.DataObject, rtol: float,
             assert found.state == ("close" if close.all() and (rtol or atol) else "differ")
 
 
+def test_nan_on_both_sides_is_close_to_itself() -> None:
+    a, b = numpy.array([0, numpy.nan], "f4"), numpy.array([1e-3, numpy.nan], "f4")
+    assert compare(tensor(a), tensor(b), rtol=1e-3, atol=0.1).state == "close"
+    assert compare(tensor(a), tensor(b), rtol=1e-3, atol=1e-6).state == "differ"
+
+
 def test_the_largest_difference_and_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closeness, "_STEP_NBYTES", 64)
     a = numpy.arange(60, dtype="f4").reshape(3, 4, 5)
