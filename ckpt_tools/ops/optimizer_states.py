@@ -17,7 +17,7 @@ from ckpt_tools.core.keys import Key, listed
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.rebuild import Blueprint
 from ckpt_tools.core.tensors import AbsentTensor, Tensor
-from ckpt_tools.core.tree import Node, NumpyScalar
+from ckpt_tools.core.tree import Dict, Node, NumpyScalar
 from ckpt_tools.mapping.kinds import segments
 from ckpt_tools.mapping.optimizers import (
     ADAM,
@@ -44,6 +44,8 @@ from ckpt_tools.ops.transforming import bytes_of
 _GROUPS = "param_groups"
 #: What a group of torch's lists, beside its settings.
 _LISTS = ("params", "param_names")
+#: The attribute of the state dict that torch.nn.Module.state_dict() makes.
+_VERSIONS = "_metadata"
 _ORDER_ASSUMED = "it has no param_names: its states are taken for those of the model's parameters in their order"
 _MASTERS = "master_weights"
 _PADDLE_POWERS = ("beta1_pow_acc", "beta2_pow_acc")
@@ -257,7 +259,8 @@ class _Owners:
 
 def _torch_owners(origin: Origin, groups: Sequence[Mapping[Any, Node]], numbers: Sequence[Sequence[int]]) -> _Owners:
     """Whose state the numbers of the groups are. By ``param_names``, which torch keeps since 2.6 where an optimizer was
-    given ``named_parameters()``; else by the order of the model, as torch's documentation says it is made."""
+    given ``named_parameters()``; else by the order of the model, as torch's documentation says it is made. That is told by
+    a model, or by a state dict as a module gives it; any other may have been sorted."""
     names = [group.get("param_names") for group in groups]
     total = sum(map(len, numbers))
     if any(names):
@@ -273,7 +276,21 @@ def _torch_owners(origin: Origin, groups: Sequence[Mapping[Any, Node]], numbers:
     ordered = _parameters(origin)
     if len(ordered) != total:
         raise NotSure(f"it has {total} parameters without names, and {len(ordered)} weights could be them")
+    shapes = {weight.tensor.info.shape for weight in ordered}
+    if len(shapes) < total and not _in_model_order(origin, ordered):
+        raise NotSure(
+            "it has no param_names, and weights of one shape are in an order that is not sure to be the model's"
+        )
     return _Owners([ordered], assumed=[_ORDER_ASSUMED])
+
+
+def _in_model_order(origin: Origin, weights: Sequence[Weight]) -> bool:
+    """Whether the order is that of a model, or of its state dict, which modules mark with the versions of their classes."""
+    if origin.model is not None and origin.model.is_model:
+        return True
+    blueprint = Blueprint(origin.checkpoint.root, origin.checkpoint.limits)
+    holders = [blueprint.container(key) for key in {weight.key[:-1] for weight in weights}]
+    return all(isinstance(each, Dict) and _VERSIONS in (each.attributes or ()) for each in holders)
 
 
 def _are_names(names: Node, count: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ckpt_tools.core.checkpoint import Checkpoint
-from ckpt_tools.core.keys import SHOWN_NAMES, Globs, Key, listed
+from ckpt_tools.core.keys import Globs, Key, listed
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.tensors import CompositeTensor, StringTensor, Tensor
 from ckpt_tools.core.tree import Node
@@ -97,7 +97,7 @@ class Obstacles:
         return bool(self.ambiguous or self.unplaced or self.unfilled or self.conflicts)
 
     def refuse(self, where: str) -> None:
-        """WriteRefused, in one sentence, with the option that settles the first of them; nothing when there are none."""
+        """WriteRefused, in one sentence, with the options that settle the first of them; nothing when there are none."""
         if self.conflicts:
             raise WriteRefused(listed(self.conflicts, "; "), where=where)
         if self.ambiguous:
@@ -105,11 +105,11 @@ class Obstacles:
                 f"{listed(each.globs)} ({' or '.join('/'.join(alike) for alike in each.choices)})"
                 for each in self.ambiguous
             ]
-            hint = " ".join(each.options[0] for each in self.ambiguous[:SHOWN_NAMES])
+            others = ", and so for each group" if len(groups) > 1 else ""
             raise WriteRefused(
                 f"nothing tells {self.ambiguous[0].unknown} of {listed(groups)}",
                 where=where,
-                hint=f"say which it is, {hint} for one; or --like a model that knows",
+                hint=f"say which it is, {' or '.join(self.ambiguous[0].options)}{others}; or --like a model that knows",
             )
         both = [
             f"the target has no place for {listed(self.unplaced)}" if self.unplaced else "",

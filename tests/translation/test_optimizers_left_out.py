@@ -137,6 +137,21 @@ def test_without_names_the_order_is_said_to_be_assumed(tmp_path: Path) -> None:
     )
 
 
+def test_without_names_an_order_that_may_not_be_the_model_s_decides_nothing(tmp_path: Path) -> None:
+    net = Torch()
+    optimizer = torch.optim.Adam(net.parameters())
+    (net(torch.randn(5, 3)) ** 2).mean().backward()
+    optimizer.step()
+    weights = dict(sorted(net.state_dict().items()))
+    torch.save({"model": weights, "optimizer": optimizer.state_dict()}, tmp_path / "run.pth")
+    notes, names = converted(tmp_path / "run.pth", tmp_path / "run.pdz", "paddle", model_of(Paddle()))
+    assert notes[0] == (
+        "the optimizer's state is left out: it has no param_names, and weights of one shape are in an order that is not"
+        " sure to be the model's"
+    )
+    assert names == []
+
+
 def test_names_of_two_like_models_are_nobody_s(tmp_path: Path) -> None:
     net = Torch()
     optimizer = torch.optim.Adam(net.named_parameters())
