@@ -99,8 +99,7 @@ class Neighbourhood:
     def _kernels(self, weight: Shape, *, is_plain: bool) -> Kinds:
         rank = len(weight) - 2
         if self.family == "keras":
-            depthwise = (f"depthwise_conv{rank}d",) if rank < 3 else ()
-            return (f"conv{rank}d", f"conv_transpose{rank}d", *depthwise)
+            return (f"conv{rank}d", f"conv_transpose{rank}d", *_keras_depthwise(weight))
         first, second = weight[:2]
         found = [f"conv{rank}d"] if self.bias in (None, (first,)) else []
         if self.bias is None or (len(self.bias) == 1 and _is_transposed(first, second, self.bias[0])):
@@ -117,9 +116,16 @@ class Neighbourhood:
             return _MATRIX[self.family]
         if not 3 <= rank <= 5:
             return (PARAMETER,)
-        stems = ("conv", "conv_transpose", *(("depthwise_conv",) if rank < 5 else ()))
-        convolutions = tuple(f"{stem}{rank - 2}d" for stem in stems)
-        return (*convolutions, PARAMETER) if self.family == "keras" else (PARAMETER, *convolutions)
+        plain = (f"conv{rank - 2}d", f"conv_transpose{rank - 2}d")
+        if self.family == "keras":
+            return (*plain, *_keras_depthwise(self.weight or (0,) * rank), PARAMETER)
+        return (PARAMETER, *plain, *((f"depthwise_conv{rank - 2}d",) if rank < 5 else ()))
+
+
+def _keras_depthwise(kernel: Shape) -> Kinds:
+    """What else a kernel (…, inputs, outputs) can be: (…, inputs, multiplier). Of one input that is a plain convolution."""
+    rank = len(kernel) - 2
+    return (f"depthwise_conv{rank}d",) if rank < 3 and kernel[-2] != 1 else ()
 
 
 def _is_transposed(inputs: int, outputs: int, bias: int) -> bool:

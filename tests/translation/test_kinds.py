@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from ckpt_tools.cli.app import app
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import open_checkpoint
+from ckpt_tools.mapping.candidates import Neighbourhood
 from ckpt_tools.mapping.spellings import Stored
 from ckpt_tools.mapping.translation import Side, Translation
 from ckpt_tools.mapping.translation import translate as plan
@@ -189,6 +190,16 @@ def test_a_depthwise_kernel_needs_the_model(here: Path) -> None:
     assert refused.exit_code == 5
     assert "--like its model" in " ".join(refused.stderr.split())
     assert run("convert", "a.pth", "a.npz", "--to-layout", "keras", "--kind", "a.weight=conv2d").exit_code == 0
+
+
+@pytest.mark.parametrize(("inputs", "may_be_depthwise"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("leaf", "numbered"), [("kernel", 0), ("0", 1)])
+def test_a_depthwise_kernel_of_one_input_is_a_plain_one(
+    inputs: int, may_be_depthwise: bool, leaf: str, numbered: int
+) -> None:
+    shape = (3, 3, inputs, 8)
+    near = Neighbourhood("keras", weight=shape, word="kernel", numbered=numbered)
+    assert ("depthwise_conv2d" in near.kinds(leaf, "weight" if leaf == "kernel" else "", shape)) is may_be_depthwise
 
 
 def test_a_convolution_by_its_class_may_be_depthwise(here: Path) -> None:
