@@ -19,7 +19,7 @@ from ckpt_tools.core.tree import Dict
 from ckpt_tools.errors import CorruptFile, UnsafePickle
 from ckpt_tools.pickles import python_objects
 from ckpt_tools.pickles.machine import Constructor, Machine
-from ckpt_tools.pickles.nodes import Object
+from ckpt_tools.pickles.nodes import LongText, Object
 from ckpt_tools.pickles.numpy_objects import checked_shape
 
 #: Entry of a state dict: structured name to variable name.
@@ -34,7 +34,7 @@ _FILL_PARAMETER = "t if t.value().get_tensor().set(v,p()) or True else None"
 _UINT16, _BFLOAT16, _INT8 = BY_NAME["uint16"], BY_NAME["bfloat16"], BY_NAME["int8"]
 
 
-def tensor_of(array: StridedTensor, alias: str | None = None) -> StridedTensor:
+def tensor_of(array: StridedTensor, alias: str | LongText | None = None) -> StridedTensor:
     """An array as the tensor that Paddle makes of it.
 
     Paddle has no uint16: two bytes without a sign are bfloat16. One byte with a sign is int8 or a float8, which the
@@ -45,13 +45,17 @@ def tensor_of(array: StridedTensor, alias: str | None = None) -> StridedTensor:
         dtype, note = _BFLOAT16, "stored as uint16"
     elif dtype is _INT8:
         note = "int8, or a float8 that was stored as int8"
+    if isinstance(alias, LongText):
+        alias = alias.read()
     info = TensorInfo(dtype, array.info.shape)
     return StridedTensor(info, array.storage, array.offset, array.strides, alias=alias, note=note)
 
 
 def is_pair(node: Any) -> bool:
     """Whether a node is a ``(variable name, array)`` pair."""
-    return type(node) is tuple and len(node) == 2 and isinstance(node[0], str) and isinstance(node[1], StridedTensor)
+    if type(node) is not tuple or len(node) != 2:
+        return False
+    return isinstance(node[0], (str, LongText)) and isinstance(node[1], StridedTensor)
 
 
 class Reductions:

@@ -188,7 +188,10 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
         notes += translation.notes
         stages, recipes = [translation.file.rules], translation.file.recipes
     selected = steps
-    steps = _renamed(steps, stages, recipes, dropped, notes)
+    own = _OWN_PLACES.get(source.format)
+    beside = [step for step in steps if step.leaf.key[:1] == (own,)]  # has its place by its name
+    steps = [step for step in steps if step.leaf.key[:1] != (own,)]
+    steps = beside + _renamed(steps, stages, recipes, dropped, notes)
     if translation is not None and translation.dict_made:
         steps = [_inside(step, translation.dict_made) for step in steps]
     if translation is not None and translation.carried is not None:
@@ -215,7 +218,7 @@ def plan(source: Checkpoint, target: Path, wishes: Wishes) -> Conversion:
     notes += _remarks(root, row.target)
     notes += _sharing_notes(steps, row.target)
     if wishes.layout is None and not any(step.transforms or step.recipe or step.why for step in steps):
-        notes += _family_note(source.format, wishes.writer)
+        notes += _family_note(source.format, wishes.writer) + _variable_note(steps, source.format, wishes.writer)
     write_plan = row.plan(root, Request(target, wishes.max_shard_nbytes))
     moves = [
         Move(step.name, name, step.described, step.leaf.node, step.sources, step.why)
@@ -637,6 +640,15 @@ def _family_note(source: str, target: str) -> list[str]:
     if one is None or other is None or one == other:
         return []
     return [f"from {one} to {other}: names and layouts are copied as they are, no layout rule was applied"]
+
+
+def _variable_note(steps: Sequence[_Step], source: str, target: str) -> list[str]:
+    """What Paddle calls its variables says what layers they are of: worth a word where it stays behind."""
+    if (FAMILY_BY_FORMAT.get(source), FAMILY_BY_FORMAT.get(target)) != ("paddle", "torch"):
+        return []
+    keys = ((step.leaf.key, step.leaf.node) for step in steps if isinstance(step.leaf.node, Tensor))
+    names = [node.alias for key, node in keys if node.alias and node.alias not in key[-1:]]
+    return [f"PyTorch has no place for the names of Paddle's variables: {listed(names)}"] if names else []
 
 
 def _unique(items: Iterable[str]) -> list[str]:

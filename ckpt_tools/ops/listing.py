@@ -290,8 +290,9 @@ def root_key(checkpoint: Checkpoint, root: str) -> Key:
                 return entry.key[:length]
     tops = list(dict.fromkeys(str(e.key[0]) for e in checkpoint.entries if len(e.key) > 1))
     raise UsageError(
-        f"{checkpoint.location.shown}: nothing lies below {root!r}"
-        + (f"; the top level has {', '.join(tops[:8])}" if tops else "; it has no levels")
+        f"nothing lies below {root!r}"
+        + (f"; the top level has {', '.join(tops[:8])}" if tops else "; it has no levels"),
+        where=checkpoint.location.shown,
     )
 
 

@@ -27,6 +27,8 @@ from ckpt_tools.pickles.nodes import Global
 
 #: Tensors with more bytes are worth a thread that reads them.
 _LARGE_NBYTES = 4 * CHUNK_NBYTES
+#: A sentence that names a tensor of a name of any length ends here.
+_LONGEST_REASON = 500
 _OVERWRITE = "--overwrite replaces it"
 
 Progress = Callable[[int], None]
@@ -258,6 +260,7 @@ def _digest(tensor: Tensor) -> str:
 
 
 def _differs(conversion: Conversion, what: str) -> WriteRefused:
+    what = what if len(what) <= _LONGEST_REASON else f"{what[:_LONGEST_REASON]}…"
     return WriteRefused(
         f"what was written and read back is not what was to be written: {what}; nothing was put in place",
         where=os.fspath(conversion.target),

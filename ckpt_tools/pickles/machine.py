@@ -356,8 +356,13 @@ def _kind(node: Any) -> str:
 def _checked_key(key: Any, depth: int) -> Any:
     """A key that can be hashed without deep recursion: CPython hashes nested tuples on the C stack.
 
-    A numpy scalar is the same key as the Python value that it equals; a frozenset is named, as other objects are.
+    A numpy scalar is the same key as the Python value that it equals; a frozenset is named, as other objects are. A long
+    text is read: names are made of it.
     """
+    if isinstance(key, LongText):
+        if key.extent.nbytes > DEFAULT_LIMITS.line_nbytes:
+            raise LimitExceeded(f"a key of {key.extent.nbytes} bytes")
+        return key.read()
     if isinstance(key, NumpyScalar) and (not isinstance(key.value, str) or key.dtype.name.startswith("str")):
         return key.value
     if isinstance(key, SetNode) and key.type_name == "frozenset":

@@ -120,6 +120,31 @@ def test_metadata_of_safetensors_are_no_key_of_a_state_dict(convert: Any, tmp_pa
     assert vars(state) == {"__metadata__": {"note": "mine"}}
 
 
+def test_names_of_variables_that_PyTorch_does_not_keep_are_said(convert: Any, tmp_path: Path) -> None:
+    state = {"fc.weight": numpy.ones((2, 2), "f4"), "StructuredToParameterName@@": {"fc.weight": "linear_0.w_0"}}
+    (tmp_path / "in.pdparams").write_bytes(pickle.dumps(state, protocol=4))
+    assert "no place for the names of Paddle's variables: linear_0.w_0" in convert("in.pdparams", "out.pth").stderr
+    assert "no place for the names" not in convert("in.pdparams", "out.npz").stderr
+
+
+def test_rules_do_not_rename_metadata(convert: Any, tmp_path: Path) -> None:
+    text = b'{"__metadata__":{"note":"mine"},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    (tmp_path / "in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    for target in ("out.pth", "out.safetensors", "out.npz"):
+        assert convert("in.safetensors", target, "--rename", "{x:any}=net.{x}").exit_code == 0
+        assert convert(target, "back.safetensors", "--overwrite").exit_code == 0
+        assert names("back.safetensors") == ["__metadata__/format", "__metadata__/note", "net.w"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_names_of_any_length(convert: Any, tmp_path: Path, target: str) -> None:
+    long = "k" * 20_000
+    state = {long + "a": numpy.ones(2, "f4"), long + "b": numpy.zeros(2, "f4"), "v": {long: 5}}
+    (tmp_path / "in.pkl").write_bytes(pickle.dumps(state, protocol=4))
+    assert convert("in.pkl", target).exit_code == 0
+    assert {long + "a", long + "b"} < set(names(target))
+
+
 def test_an_order_that_TensorFlow_does_not_keep_is_said(convert: Any, tmp_path: Path) -> None:
     numpy.savez(tmp_path / "in.npz", z=numpy.ones(1), a=numpy.ones(1))
     assert "keeps names sorted" in convert("in.npz", "out.index").stderr
