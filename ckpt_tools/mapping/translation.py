@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from ckpt_tools.mapping.pairing import How, Placed, pair
 from ckpt_tools.mapping.recipes import Ingredient, Recipe
 from ckpt_tools.mapping.spellings import (
     BATCH_COUNTER,
+    RECURRENT_LEAF,
     Certainty,
     Piece,
     Spelling,
@@ -143,6 +144,8 @@ class _Translator:
         #: the tensors of which the kind is open, with what follows from it
         self._open: set[str] = set()
         self._how: dict[str, tuple[How, ...]] = {}
+        #: the tensors that are there again under a name of the same layer
+        self._repeated: set[str] = set()
 
     def run(self) -> Translation:
         spellings = spell(self.source.family, self.source.tensors)
@@ -158,28 +161,36 @@ class _Translator:
             targets = spell(self.family, self.target.tensors)
             self._check_weight_norm_of_target(targets)
             pairs = self._paired(items, [piece for spelling in targets for piece in spelling.pieces])
-        used: set[str] = set()
+        used: set[tuple[str, str]] = set()
         for spelling in targets:
             recipe = self._recipe(spelling, pairs)
             if recipe is not None:
                 self.result.recipes.append(recipe)
-            used.update(piece.name for piece in spelling.pieces)
+            for item in (pairs[piece.name] for piece in spelling.pieces if piece.name in pairs):
+                used.update((each.source, item.piece.name) for each in item.ingredients)
         self.result.assumed = [] if self.target is not None else self._assumed_convolutions(items)
-        self._account(spellings, {pairs[name].piece.name for name in used if name in pairs})
+        self._account(spellings, used)
         self.result.ambiguous += _grouped(self._undecided, list(self._shapes))
         return self.result
 
     # ---- the source's side
 
     def _items(self, spellings: Sequence[Spelling]) -> list[Item]:
-        """The neutral tensors of the source. Of two spellings of one (Paddle's cells) the later counts, as on loading."""
+        """The neutral tensors of the source. Of two spellings of one (Paddle's cells) the later counts, as on loading; any
+        others of one name are not the same tensor, and none of them has a place."""
         found: dict[str, Item] = {}
         for spelling in spellings:
             if spelling.refusal:
                 self.result.conflicts.append(f"{spelling.stored.name}: {spelling.refusal}")
             for piece in spelling.pieces:
                 ingredient = Ingredient(spelling.stored.name, piece.inward)
+                before = found.get(piece.name)
                 found[piece.name] = Item(piece, self.source.family, (ingredient,))
+                if before is not None and self.source.family == "paddle" and RECURRENT_LEAF.fullmatch(piece.leaf):
+                    self._repeated.add(before.ingredients[0].source)
+                elif before is not None:
+                    both = before.ingredients[0].source, spelling.stored.name
+                    self.result.conflicts.append(f"{both[0]} and {both[1]} would be one tensor, {piece.name}")
         return list(found.values())
 
     def _check_weight_norm(self, items: Sequence[Item]) -> None:
@@ -360,15 +371,19 @@ class _Translator:
 
     # ---- what is left over
 
-    def _account(self, spellings: Sequence[Spelling], used: set[str]) -> None:
-        sources = {each.source for recipe in self.result.recipes for each in recipe.ingredients}
+    def _account(self, spellings: Sequence[Spelling], used: Set[tuple[str, str]]) -> None:
+        """List every tensor of the source of which something becomes nothing. ``used`` are the parts of its tensors, by
+        both names, that something was made of or stands in the way of that."""
+        sources = {source for source, _ in used}
         for spelling in spellings:
             name = spelling.stored.name
-            if name in sources or name in self._open or spelling.refusal:
+            if name in self._open or name in self._repeated or spelling.refusal:
                 continue
+            parts = [piece for piece in spelling.pieces if Zeros() not in piece.inward]
             if spelling.filling is not None:
-                self.result.left.append(name)
-            elif not all(piece.name in used for piece in spelling.pieces):
+                if name not in sources:
+                    self.result.left.append(name)
+            elif name not in sources or (len(parts) > 1 and not all((name, piece.name) in used for piece in parts)):
                 self.result.unplaced.append(name)
 
 

@@ -243,3 +243,25 @@ def test_renamed_parts_of_a_model_are_found_rightly_or_not_at_all(
 
 def _index(name: str) -> int:
     return int(name.replace("/", ".").split(".")[0][1:])
+
+
+def test_tensors_of_one_name_are_not_one_tensor() -> None:
+    kernel, vector = Stored("a", (4, 4), spoken="net/kernel"), Stored("b", (4,), spoken="net/gamma")
+    found = translate(Side("keras", [kernel, vector]), "torch")
+    assert found.conflicts == ["a and b would be one tensor, net.weight"]
+
+
+def test_a_part_of_a_tensor_that_becomes_nothing_is_unplaced() -> None:
+    packed = Stored("attn.in_proj_weight", (12, 4))
+    target = [Stored(f"attn.{name}_proj.weight", (4, 4)) for name in ("q", "k")]
+    found = translate(Side("torch", [packed]), "paddle", Side("paddle", target))
+    assert found.unplaced == ["attn.in_proj_weight"]
+
+
+def test_weights_are_unplaced_whatever_else_has_their_neutral_name() -> None:
+    """Paddle has the weights of recurrent layers under two names, and only these are one tensor."""
+    tensors = [Stored(name, (12, 4)) for name in ("lstm.weight_ih_l0", "lstm.0.cell.weight_ih")]
+    tensors += [Stored(name, (12, 3)) for name in ("lstm.weight_hh_l0", "lstm.0.cell.weight_hh")]
+    found = translate(Side("paddle", tensors), "torch")
+    assert not found.conflicts and not found.unplaced
+    assert [recipe.target for recipe in found.recipes] == ["lstm.weight_ih_l0", "lstm.weight_hh_l0"]
