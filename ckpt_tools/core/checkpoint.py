@@ -47,6 +47,8 @@ class Checkpoint:
     ``format`` is the name of the row in the table of formats; ``nbytes`` counts the bytes of all files it consists of;
     ``facts`` are further things the file tells about itself, for people (``{"torch zip version": "3"}``).
     ``purposes`` says what tensors are for, where the format tells; a key that is not in it is of unknown purpose.
+    ``paths`` are the names of attributes that lead to tensors in the program's objects, where the format has a graph of
+    these: not by an optimizer, even where the key is, and none when only an optimizer has them.
     """
 
     format: str
@@ -66,6 +68,7 @@ class Checkpoint:
     pickles: Sequence[Pickled] = ()
     limits: Limits = DEFAULT_LIMITS
     purposes: Mapping[Key, Purpose] = field(default_factory=dict)
+    paths: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:

@@ -135,6 +135,25 @@ class ObjectGraph:
                     break
                 parent, name = edges[parent][0]
 
+    def paths(self) -> dict[str, tuple[str, ...]]:
+        """The local names, as they stand in keys, that lead to each variable by stored key: the shortest way that passes by no optimizer,
+        empty for those that no other way leads to."""
+        closed = self._optimizers()
+        room = MIB + _PATHS_PER_BYTE * self._nbytes
+        ways: dict[int, tuple[str, ...]] = {0: ()} if self.nodes and 0 not in closed else {}
+        queue = deque(ways)
+        while queue:
+            parent = queue.popleft()
+            way = ways[parent]
+            for name, child in self.nodes[parent].children:
+                if child not in ways and child not in closed and len(way) < _PATH_DEPTH:
+                    ways[child] = (*way, escaped(name))
+                    room -= sum(map(len, ways[child]))
+                    if room < 0:
+                        return {}
+                    queue.append(child)
+        return {key: ways.get(index, ()) for index, key in self._variable_keys.items()}
+
     def purposes(self, infos: dict[str, TensorInfo]) -> dict[str, Purpose]:
         """What each stored key of ``infos`` is for; keys that the graph does not know are left out."""
         optimizers = self._optimizers()

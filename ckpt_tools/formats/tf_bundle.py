@@ -83,10 +83,10 @@ def read(location: Location, limits: Limits) -> Checkpoint:
             bundle.add_slice(key, value)
         elif key:
             bundle.add(key.decode("utf-8", "surrogateescape"), value)
-    purposes = _describe(bundle)
+    purposes, paths = _describe(bundle)
     root, odd = _tree(bundle.tensors, location.shown)
     if OUTLINE in bundle.tensors and not odd:
-        purposes = {}  # told of names, and the outline has given its own keys
+        purposes, paths = {}, {}  # told of names, and the outline has given its own keys
     written_by = _tf_places.writer_version(place.path)
     producer = f"bundle version {header.producer}"
     facts = {
@@ -109,6 +109,7 @@ def read(location: Location, limits: Limits) -> Checkpoint:
         audit=lambda: (*table.audit(), *bundle.audit()),
         limits=limits,
         purposes=purposes,
+        paths=paths,
     )
 
 
@@ -322,8 +323,10 @@ class _Bundle:
             return self.troubles.absent(name, info, "integrity-slices", error.message)
 
 
-def _describe(bundle: _Bundle) -> dict[Key, Purpose]:
-    """Give the tensors their second names and notes; what each is for, as the object graph or its name tells."""
+def _describe(bundle: _Bundle) -> tuple[dict[Key, Purpose], dict[Key, tuple[str, ...]]]:
+    """Give the tensors their second names and notes; what each is for, as the object graph or its name tells, and the
+    path to it in that graph."""
+    paths: dict[Key, tuple[str, ...]] = {}
     infos = {name: tensor.info for name, tensor in bundle.tensors.items()}
     table = bundle.tensors.get(GRAPH_KEY)
     if isinstance(table, AbsentTensor):  # an issue says so
@@ -339,6 +342,7 @@ def _describe(bundle: _Bundle) -> dict[Key, Purpose]:
             purposes = {}
         else:
             purposes = graph.purposes(infos)
+            paths = {(name,): path for name, path in graph.paths().items() if name in infos}
             for name, alias in graph.aliases().items():
                 if name in bundle.tensors:
                     bundle.tensors[name].alias = alias
@@ -346,7 +350,7 @@ def _describe(bundle: _Bundle) -> dict[Key, Purpose]:
                 bundle.troubles.add("integrity-missing-key", "the object graph names keys that the index lacks", name)
     if GRAPH_KEY in infos:
         purposes[GRAPH_KEY] = Purpose(Role.OTHER)
-    return annotate(bundle.tensors, purposes)
+    return annotate(bundle.tensors, purposes), paths
 
 
 def decode_strings(extent: Extent, count: int, checksum: Checksum, byteorder: Order) -> list[bytes]:

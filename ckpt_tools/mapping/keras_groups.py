@@ -48,7 +48,7 @@ _KINDS = {
 }
 #: The attributes of Keras' attention that are layers, with the names that these have. ``GroupQueryAttention`` has them
 #: with an underscore before.
-_PROJECTIONS = {
+PROJECTIONS = {
     "query_dense": "query",
     "key_dense": "key",
     "value_dense": "value",
@@ -116,10 +116,10 @@ def _projection(
     attention = _beside(owner)
     last = owner[len(attention) :]
     hidden = "_" if last.startswith("_") else ""
-    projection = _PROJECTIONS.get(last.removeprefix("_"), "")
+    projection = PROJECTIONS.get(last.removeprefix("_"), "")
     if not projection:
         return ""
-    kernels = [groups.get(f"{attention}{hidden}{name}", {}).get(0) for name in _PROJECTIONS]
+    kernels = [groups.get(f"{attention}{hidden}{name}", {}).get(0) for name in PROJECTIONS]
     return projection if all(name is not None and len(variables[name][0]) == 3 for name in kernels) else ""
 
 

@@ -73,6 +73,7 @@ def _keras_variables(
         for variable in (*layer._trainable_variables, *layer._non_trainable_variables):
             owners[id(variable)] = kind, _part(kind, variable.name) if kind else ""
     groups, attributes = _group_names(model, keras), _attribute_names(model, keras)
+    positions = _attribute_names(model, keras, by_position=True)
     trained = {id(variable) for variable in model.trainable_variables}
     first: dict[int, str] = {}
     for variable in model.variables:
@@ -86,6 +87,8 @@ def _keras_variables(
             names["object"] = graph.nodes[node].path + _ATTRIBUTE
         if attributes.get(id(variable), variable.path) != variable.path:
             names["attribute"] = attributes[id(variable)]
+        if positions.get(id(variable)) != attributes.get(id(variable)):
+            names["position"] = positions[id(variable)]
         yield LiveTensor(
             variable.path,
             str(variable.dtype),
@@ -150,9 +153,11 @@ def _group_names(model: Any, keras: Any) -> dict[int, str]:
     return found
 
 
-def _attribute_names(model: Any, keras: Any) -> dict[int, str]:
+def _attribute_names(model: Any, keras: Any, *, by_position: bool = False) -> dict[int, str]:
     """What each variable would be called by the attributes of the user's own classes (``encoder/0/norm/gamma``), by
-    identity. Layers in Keras' containers have their names, what is inside Keras' own layers has its name there."""
+    identity. What is inside Keras' own layers has its name there. Layers in Keras' containers have their names, or, by
+    position, their number in a Sequential; ``(N)`` in a Functional model, which runs them in an order of its own.
+    """
     found: dict[int, str] = {}
     seen: set[int] = set()
 
@@ -163,7 +168,7 @@ def _attribute_names(model: Any, keras: Any) -> dict[int, str]:
             seen.add(id(owner))
             for variable, name in _own_names(owner, keras):
                 found.setdefault(id(variable), f"{path}{name}")
-        for name, child in _named_children(owner, keras):
+        for name, child in _named_children(owner, keras, by_position=by_position):
             visit(child, f"{path}{name}/")
 
     visit(model, "")
@@ -179,14 +184,16 @@ def _own_names(layer: Any, keras: Any) -> Iterator[tuple[Any, str]]:
         yield from ((each, each.name) for each in (*layer._trainable_variables, *layer._non_trainable_variables))
 
 
-def _named_children(owner: Any, keras: Any) -> Iterator[tuple[str, Any]]:
-    """What may have layers, by the names that a user gave."""
+def _named_children(owner: Any, keras: Any, *, by_position: bool) -> Iterator[tuple[str, Any]]:
+    """What may have layers, by the names that a user gave, or by positions in Keras' containers."""
     if isinstance(owner, dict):
         yield from ((str(key), child) for key, child in owner.items())
     elif isinstance(owner, (list, tuple)):
         yield from ((str(index), child) for index, child in enumerate(owner))
     elif isinstance(owner, keras.layers.Layer) and _is_container(owner, keras):
-        yield from ((layer.name, layer) for layer in owner.layers)
+        position = "{}" if isinstance(owner, keras.Sequential) else "({})"
+        for index, layer in enumerate(owner.layers):
+            yield position.format(index) if by_position else layer.name, layer
     elif isinstance(owner, keras.layers.Layer) and not _is_of_keras(owner):
         own = dir(keras.Model) if isinstance(owner, keras.Model) else dir(keras.layers.Layer)
         attributes = {name: child for name, child in vars(owner).items() if name not in own}

@@ -49,7 +49,7 @@ class Row:
 
     ``other_names`` are further names of the same tensor by the kind of name (``file``: the format's own second name);
     ``same_as`` is the name of an earlier row that is the same tensor (tied weights). ``is_parameter`` is False where a
-    model tells that an optimizer is not given it.
+    model tells that an optimizer is not given it. ``path`` are the attributes that lead to it, as the file tells them.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Row:
     other_names: Mapping[str, str] = field(default_factory=dict)
     same_as: str | None = None
     is_parameter: bool = True
+    path: tuple[str, ...] = ()
 
 
 @dataclass
@@ -106,6 +107,7 @@ def from_checkpoint(checkpoint: Checkpoint, root: Key = ()) -> Comparand:
             _paddle_layer(name, tensor.alias) if family == "paddle" else None,
             tensor,
             other_names={"file": tensor.alias} if tensor.alias else {},
+            path=checkpoint.paths.get(key, ()),
         )
         for name, key, tensor in tensors
     ]

@@ -29,6 +29,8 @@ from ckpt_tools.mapping.kinds import (
     segments,
 )
 from ckpt_tools.mapping.layouts import FAMILIES, FAMILY_BY_FORMAT
+from ckpt_tools.mapping.numbering import series
+from ckpt_tools.mapping.object_paths import Variable, count_by_position, full_names_tell_layers, plain_names
 from ckpt_tools.mapping.recipes import Recipe
 from ckpt_tools.mapping.remarks import outside_the_file, weight_norm_axis
 from ckpt_tools.mapping.roles import assign_roles
@@ -37,6 +39,7 @@ from ckpt_tools.mapping.rules import Rule, literal
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
 from ckpt_tools.ops.comparands import Comparand, Row
+from ckpt_tools.ops.optimizer_order import trained_rows
 from ckpt_tools.ops.optimizer_states import Origin, Weight
 from ckpt_tools.ops.optimizing import CarriedState, Destination, carry
 from ckpt_tools.ops.transforming import bytes_of
@@ -49,10 +52,14 @@ _KERAS_WEIGHTS = ".weights.h5"
 _MODEL = "model"
 #: Element types that layers have no weights of begin so.
 _WHOLE = ("int", "uint", "bool")
-#: The one of a model's names that no file has.
-_ATTRIBUTE = "attribute"
+#: The model's names that no file has, of which the later tell more of an order.
+_UNSTORED = _ATTRIBUTE, _POSITION = "attribute", "position"
+#: What a model of the source has for its weights, by their names, and the model.
+Rows = Mapping[str, tuple[Row, Comparand]]
+#: What TensorFlow appends to the path of a variable.
+_OBJECT_ATTRIBUTE = "/.ATTRIBUTES/VARIABLE_VALUE"
 #: Before the position of a variable in a group of Keras' files, which does not say what it is.
-_POSITION = "/vars/"
+_PLACE = "/vars/"
 
 
 @dataclass(frozen=True)
@@ -166,15 +173,28 @@ def plan_translation(
     targets = [like for like in wishes.likes if like.family == wishes.family]
     models = [like for like in wishes.likes if like.family == family and like not in targets]
     _check_likes(wishes, targets, models)
-    stored = _stored(source, family, weights, models, wishes.kinds)
+    variables = _variables(source, weights)
+    objects = plain_names(variables, by_order=not (targets and wishes.partial))
+    is_renamed = any(leaf.current != leaf.name for leaf in weights)
+    instead = objects if is_renamed or not full_names_tell_layers(variables.values()) else {}
+    tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
+    described = _described(family, tensors, instead, Counter(tensor.alias for tensor in source.tensors.values()))
+    adrift = [leaf for leaf in weights if source.paths.get(leaf.key) == ()]
+    by_optimizer = trained_rows(source, models) if adrift else {}
+    rows = {
+        **_rows_of(models, described, variables),
+        **{leaf.current: by_optimizer[leaf.key] for leaf in adrift if leaf.key in by_optimizer},
+    }
+    stored = _stored(source, family, weights, described, rows, wishes.kinds)
     if wishes.family == "keras":
         stored = _without_common_prefix(stored)
     prefix = _common_prefix(stored) if nests and wishes.family != "keras" else ""
     is_beside = wishes.with_optimizer and bool(targets) and nests and wishes.family != "keras"
     made = _MODEL if is_beside and not prefix else ""
     prefix = f"{made}/" if made else prefix
-    target = _target(targets[0], writer, prefix) if targets else None
-    namings = _namings(family, stored, _attributes(models))
+    target = _target(targets[0], writer, prefix, by_order=not wishes.partial) if targets else None
+    told = _told_names(rows, by_order=not wishes.partial)
+    namings = _namings(family, stored, objects, told)
     if target is None:  # each would be another name in the target
         namings = namings[:1]
     attempts = [
@@ -185,10 +205,16 @@ def plan_translation(
     best = _best(attempts)
     tied = _settle_ties(best, weights, target.same_as if target is not None else {})
     aliases = target.aliases if target is not None else {}
+    unknown = [leaf.current for leaf in adrift if leaf.current not in rows]
+    if unknown and not wishes.partial:
+        best.conflicts.append(
+            f"the objects of the file tell of no layer that has {listed(unknown)}, only of an optimizer; another --like, with"
+            " the model of the source, may tell"
+        )
     obstacles = Obstacles(best.ambiguous, [], [], best.conflicts)
     if not wishes.partial:
         obstacles.unplaced, obstacles.unfilled = best.unplaced, best.unfilled
-        if not models and any(_POSITION in name for name in best.unplaced):
+        if not models and any(_PLACE in name for name in best.unplaced):
             obstacles.hint = "another --like, with the model of the source, tells what its variables are; "
     carried: CarriedState | None = None
     said: list[str] = []
@@ -339,19 +365,11 @@ def _stored(
     source: Checkpoint,
     family: str,
     weights: Sequence[NamedLeaf],
-    models: Sequence[Comparand],
+    described: Sequence[Stored],
+    rows: Rows,
     kinds: Sequence[tuple[str, str]],
 ) -> list[Stored]:
-    """The weights with what is known of them."""
-    tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
-    described = _described(family, tensors, Counter(tensor.alias for tensor in source.tensors.values()))
-    told = {
-        name: (row, model.label)
-        for model in models
-        for row in model.rows
-        if model.is_model or _is_told_by_variable(row)
-        for name in _file_names(row)
-    }
+    """The weights with what is known of them; ``described`` has what their format tells."""
     asked = [(Globs([glob]), glob, kind) for glob, kind in kinds]
     used: set[tuple[str, str]] = set()
     found: list[Stored] = []
@@ -359,11 +377,10 @@ def _stored(
     for leaf, stored in zip(weights, described):
         prefix = "/".join(map(str, leaf.current_key[:-1])) if family != "keras" else ""
         stored = replace(stored, prefix=f"{prefix}/" if prefix else "")
-        row, label = told.get(leaf.current, (None, ""))
-        if row is None and stored.spoken:
-            row, label = told.get(stored.spoken, (None, ""))
-        if row is not None and row.layer is not None:
-            stored = replace(stored, known=row.layer, certainty=Certainty.TOLD, why=label)
+        row, model = rows.get(stored.name, (None, None))
+        if row is not None and row.layer is not None and model is not None:
+            if model.is_model or _is_told_by_variable(row):
+                stored = replace(stored, known=row.layer, certainty=Certainty.TOLD, why=model.label)
         lines = [
             (glob, kind)
             for globs, glob, kind in asked
@@ -405,9 +422,26 @@ def _refuse_kind(kind: str, stored: Stored) -> None:
         raise UsageError(f"{stored.name} has {rank} axes and is no {kind}", hint="a narrower glob leaves it out")
 
 
-def _described(family: str, tensors: Sequence[tuple[str, Tensor]], aliases: Mapping[str | None, int]) -> list[Stored]:
+def _variables(source: Checkpoint, weights: Sequence[NamedLeaf]) -> dict[str, Variable]:
+    """The weights that a graph of objects has, by their names; what a user has renamed is where its name says."""
+    found = {}
+    for leaf in weights:
+        path = source.paths.get(leaf.key, ())
+        if path and isinstance(leaf.node, Tensor):
+            renamed = tuple(leaf.current.removesuffix(_OBJECT_ATTRIBUTE).split("/"))
+            found[leaf.current] = Variable(path if leaf.current == leaf.name else renamed, leaf.node.alias or "")
+    return found
+
+
+def _described(
+    family: str,
+    tensors: Sequence[tuple[str, Tensor]],
+    objects: Mapping[str, str],
+    aliases: Mapping[str | None, int],
+) -> list[Stored]:
     """Tensors with what the format tells of them: Paddle's variable names, TensorFlow's full names, Keras' groups.
-    ``aliases`` says how often each second name occurs in the file: only one that occurs once is a name."""
+    ``aliases`` says how often each second name occurs in the file: only one that occurs once is a name. Where full names
+    do not tell layers apart, there are names of ``objects`` in their stead."""
     if family != "keras":
         found = [_stored_tensor(name, tensor) for name, tensor in tensors]
         return _told_by_variables(found, tensors) if family == "paddle" else found
@@ -420,8 +454,8 @@ def _described(family: str, tensors: Sequence[tuple[str, Tensor]], aliases: Mapp
             each = _stored_tensor(name, tensor)
             found.append(replace(each, spoken=said.name, known=said.known, certainty=certainty, why=said.why))
         else:
-            alias = tensor.alias if tensor.alias and aliases[tensor.alias] == 1 else ""
-            found.append(replace(_stored_tensor(name, tensor), spoken=alias))
+            alias = tensor.alias if tensor.alias and aliases[tensor.alias] == 1 and not objects else ""
+            found.append(replace(_stored_tensor(name, tensor), spoken=objects.get(name, alias)))
     return found
 
 
@@ -466,19 +500,39 @@ def _is_told_by_variable(row: Row) -> bool:
     return from_paddle_variable(row.other_names.get("file", "")) is not None
 
 
-def _namings(family: str, stored: list[Stored], attributes: Mapping[str, str]) -> list[Side]:
-    """The tensors in each way they can be called: by the names that tell most; by the paths of Keras' groups, which are
-    attributes where a model is not made of Keras' own containers; by the ``attributes`` that a model tells for them. What
-    tells most of the order of layers comes last: only what has the same names of layers counts in the same order."""
+def _namings(
+    family: str, stored: list[Stored], objects: Mapping[str, str], told: Sequence[Mapping[str, str]]
+) -> list[Side]:
+    """The tensors in each way they can be called: by the names that tell most; by the paths of Keras' groups or of
+    ``objects``, which are attributes where a model is not made of Keras' own containers; by the names that a model has
+    ``told`` for them. What tells most of the order of layers comes last: only what has the same names of layers, or is
+    in the order of their positions there, counts in the same order."""
     groups = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
-    namings = [stored, _renamed(stored, groups), _renamed(stored, attributes)]
-    surest = namings[-1] if attributes else namings[1]
-    layers = [_layer(each) for each in surest]
+    namings = [stored, *(_renamed(stored, names) for names in ({**groups, **objects}, *told))]
+    surest = namings[-1]
     return [
-        Side(family, naming, by_count=[_layer(each) for each in naming] == layers)
+        Side(family, naming, by_count=_counts_alike(naming, surest))
         for at, naming in enumerate(namings)
         if naming not in namings[:at]
     ]
+
+
+def _counts_alike(naming: Sequence[Stored], surest: Sequence[Stored]) -> bool:
+    """Whether Keras' counts in names are the order of layers by surer names."""
+    if [_layer(each) for each in naming] == [_layer(each) for each in surest]:
+        return True
+    found: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for each, sure in zip(naming, surest):
+        path = segments(each.spoken or each.name)
+        for at in range(len(path) - 1):
+            names = found[tuple(path[:at])]
+            names[path[at]] = min(names.get(path[at], sure.spoken), sure.spoken)
+    return all(
+        count_by_position([names[member] for member in each.members.values()])
+        for names in found.values()
+        for each in series(names).values()
+        if each.counted
+    )
 
 
 def _layer(stored: Stored) -> list[str]:
@@ -490,20 +544,30 @@ def _renamed(stored: Sequence[Stored], names: Mapping[str, str]) -> list[Stored]
     return [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
 
 
-def _attributes(models: Sequence[Comparand]) -> dict[str, str]:
-    """What models tell of attributes, for each name that a file may have."""
-    return {
-        name: row.other_names[_ATTRIBUTE]
-        for model in models
-        for row in model.rows
-        if _ATTRIBUTE in row.other_names
-        for name in _file_names(row)
-    }
+def _rows_of(models: Sequence[Comparand], described: Sequence[Stored], variables: Mapping[str, Variable]) -> Rows:
+    """What models of the source have for its weights, by the names of these."""
+    known = {name: (row, model) for model in models for row in model.rows for name in _file_names(row)}
+    found = {}
+    for each in described:
+        path = variables[each.name].path if each.name in variables else ()
+        objects = ["/".join(way) + _OBJECT_ATTRIBUTE for way in (path, path[1:])]  # from a checkpoint on, or the model
+        row = next((known[name] for name in (each.name, *objects, each.spoken) if name in known), None)
+        if row is not None:
+            found[each.name] = row
+    return found
+
+
+def _told_names(rows: Rows, *, by_order: bool) -> list[dict[str, str]]:
+    """What models of Keras tell of attributes, and of positions in its containers, for each name that a file has."""
+    models = {name: row for name, (row, model) in rows.items() if model.family == "keras" and model.is_model}
+    attributes = {name: row.other_names.get(_ATTRIBUTE, row.name) for name, row in models.items()}
+    positions = {name: row.other_names.get(_POSITION, attributes[name]) for name, row in models.items()}
+    return [names for names in (attributes, positions if by_order else {}) if names]
 
 
 def _file_names(row: Row) -> list[str]:
     """The names that a file may have for a model's tensor."""
-    return [row.name, *(name for naming, name in row.other_names.items() if naming != _ATTRIBUTE)]
+    return [row.name, *(name for naming, name in row.other_names.items() if naming not in _UNSTORED)]
 
 
 def _common_prefix(stored: Sequence[Stored]) -> str:
@@ -540,12 +604,15 @@ class _Target:
     same_as: Mapping[str, str]
 
 
-def _target(like: Comparand, writer: str, prefix: str) -> _Target:
+def _target(like: Comparand, writer: str, prefix: str, *, by_order: bool) -> _Target:
     rows = [row for row in like.rows if row.role is Role.WEIGHT or segments(row.name)[-1] == BATCH_COUNTER]
     family = like.family or ""
     tensors = [(row.name, row.tensor) for row in rows if row.tensor is not None]
     counts = Counter(tensor.alias for _, tensor in tensors)
-    stored = {each.name: each for each in _described(family, tensors, counts)}
+    variables = {row.name: Variable(row.path, (row.tensor and row.tensor.alias) or "") for row in rows if row.path}
+    objects = plain_names(variables, by_order=by_order)
+    instead = {} if full_names_tell_layers(variables.values()) else objects
+    stored = {each.name: each for each in _described(family, tensors, instead, counts)}
     nests = family != "keras" and not any("/" in row.name for row in rows)
     naming = _NAMES_BY_WRITER.get(writer, "") if family == "keras" and like.is_model else ""
     found, aliases = [], {}
@@ -564,8 +631,9 @@ def _target(like: Comparand, writer: str, prefix: str) -> _Target:
         found.append(each)
     names = {row.name: each.name for row, each in zip(rows, found)}
     same_as = {names[row.name]: names[row.same_as] for row in rows if row.same_as in names}
-    attributes = {names[row.name]: row.other_names[_ATTRIBUTE] for row in rows if _ATTRIBUTE in row.other_names}
-    return _Target(_namings(family, found, attributes), aliases, same_as)
+    told = _told_names({names[row.name]: (row, like) for row in rows}, by_order=by_order)
+    objects = {names[name]: plain for name, plain in objects.items()}
+    return _Target(_namings(family, found, objects, told), aliases, same_as)
 
 
 # ---- the plan

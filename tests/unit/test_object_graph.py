@@ -161,3 +161,20 @@ def test_damage(data: bytes) -> None:
 def test_an_empty_graph() -> None:
     assert ObjectGraph(b"").aliases() == {}
     assert ObjectGraph(b"").purposes({}) == {}
+
+
+def test_paths_do_not_lead_through_optimizers() -> None:
+    found = graph(
+        node({"optimizer": 1, "model": 2}),
+        node({"_variables": 3, "_iterations": 3, "_trainable_variables": 4}),
+        node({"layer.one": 5}),
+        node(),
+        node({"0": 6, "1": 7}),
+        node({"_kernel": 6}),
+        node(key=f"optimizer/_trainable_variables/0{SUFFIX}"),
+        node(key=f"optimizer/_trainable_variables/1{SUFFIX}"),
+    )
+    assert found.paths() == {
+        f"optimizer/_trainable_variables/0{SUFFIX}": ("model", "layer..one", "_kernel"),
+        f"optimizer/_trainable_variables/1{SUFFIX}": (),
+    }
