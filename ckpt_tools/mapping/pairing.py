@@ -6,7 +6,8 @@ what others number; by their order where the numbers differ and, member by membe
 has all that a place holds below a name that the other does not have (``encoder.layers.0``, ``encoder/block``), the name is
 passed over. What is left below a place is paired where structure leaves a single possibility: a whole layer whose parts and
 shapes occur once on either side, or a tensor within a layer. Everything else stays unpaired: numbered names of which the
-other side has others, and parts of layers that are paired, are nobody else's.
+other side has others, and parts of layers that are paired, are nobody else's; and what lies beside something of its shapes
+that is paired by name, since letters can be shifted as numbers can.
 """
 
 from __future__ import annotations
@@ -173,6 +174,8 @@ class _Pairing:
     def __init__(self, pairs: Pairs, *, by_structure: bool) -> None:
         self.pairs = pairs
         self.by_structure = by_structure
+        #: shapes of what was paired by its name, with the places of either side that it is at
+        self._named: set[tuple[str, str, Hashable]] = set()
 
     def run(self, a: _Node, b: _Node, how: tuple[How, ...] = ()) -> _Left:
         """Pair two places that are one; gives back the layers that are left on either side."""
@@ -181,6 +184,7 @@ class _Pairing:
         self._tensors(a, b, how)
         same, barred = same_names(a.children, b.children)
         matched = [(name, name, how) for name in same]
+        self._named |= {(a.path, b.path, a.children[name].extents()) for name in same if not name.isdecimal()}
         matched += [(one, other, (*how, *why)) for one, other, why in self._lists(a, b)]
         open_a, open_b = _open(a.children, matched, 0, barred), _open(b.children, matched, 1, barred)
         if self.by_structure:
@@ -209,10 +213,13 @@ class _Pairing:
         done = barred.union(same)
         ours = {name: each for name, each in a.tensors.items() if name not in done}
         theirs = {name: each for name, each in b.tensors.items() if name not in done}
+        named = {_extents(a.tensors[name].shape) for name in same if not a.tensors[name].speaks}
         for extents in (_extents, _long_extents):
             for one, other in _only_possible(ours, theirs, extents):
-                named = not (one.isdecimal() or other.isdecimal())  # a position names nothing that could differ
-                why = (_by_structure(a.below(one), b.below(other)),) if named else ()
+                if _extents(ours[one].shape) in named:
+                    continue  # what has a name on both sides may be one of these two
+                speaks = not (one.isdecimal() or other.isdecimal())  # a position names nothing that could differ
+                why = (_by_structure(a.below(one), b.below(other)),) if speaks else ()
                 self._take(ours.pop(one), theirs.pop(other), (*how, *why))
 
     def _lists(self, a: _Node, b: _Node) -> list[tuple[str, str, tuple[How, ...]]]:
@@ -257,7 +264,14 @@ class _Pairing:
             {name: node.extents() for name, node in ours.items() if name not in done_a},
             {name: node.extents() for name, node in theirs.items() if name not in done_b},
         )
-        return found + [(one, other) for one, other in alike if self._fit(ours[one], theirs[other])]
+        found += [(one, other) for one, other in alike if self._fit(ours[one], theirs[other])]
+        return [(one, other) for one, other in found if not self._may_be_shifted(ours[one], theirs[other])]
+
+    def _may_be_shifted(self, a: _Node, b: _Node) -> bool:
+        """Whether two places lie beside one that has a name on both sides and their shapes: ``a`` and ``b`` may have become
+        ``b`` and ``c``, as numbers are shifted."""
+        above, others = a.path.rpartition(".")[0], b.path.rpartition(".")[0]
+        return (above, others, a.extents()) in self._named
 
     def _layers(self, left_a: list[_Node], left_b: list[_Node], how: tuple[How, ...]) -> _Left:
         """Pair whole layers, wherever they lie, whose parts and shapes occur once on either side."""

@@ -505,21 +505,22 @@ def _namings(
 ) -> list[Side]:
     """The tensors in each way they can be called: by the names that tell most; by the paths of Keras' groups or of
     ``objects``, which are attributes where a model is not made of Keras' own containers; by the names that a model has
-    ``told`` for them. What tells most of the order of layers comes last: only what has the same names of layers, or is
-    in the order of their positions there, counts in the same order."""
+    ``told`` for them. What tells most of the order of layers comes last: only what has the same names of layers as
+    groups, or is in the order of their positions, counts in the same order."""
     groups = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
     namings = [stored, *(_renamed(stored, names) for names in ({**groups, **objects}, *told))]
     surest = namings[-1]
     return [
-        Side(family, naming, by_count=_counts_alike(naming, surest))
+        Side(family, naming, by_count=_counts_alike(naming, surest, are_attributes=bool(objects or told)))
         for at, naming in enumerate(namings)
         if naming not in namings[:at]
     ]
 
 
-def _counts_alike(naming: Sequence[Stored], surest: Sequence[Stored]) -> bool:
-    """Whether Keras' counts in names are the order of layers by surer names."""
-    if [_layer(each) for each in naming] == [_layer(each) for each in surest]:
+def _counts_alike(naming: Sequence[Stored], surest: Sequence[Stored], *, are_attributes: bool) -> bool:
+    """Whether Keras' counts in names are the order of layers by surer names. A user may have attributes that look as if
+    they were counted."""
+    if not are_attributes and [_layer(each) for each in naming] == [_layer(each) for each in surest]:
         return True
     found: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
     for each, sure in zip(naming, surest):

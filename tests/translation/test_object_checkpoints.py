@@ -199,6 +199,24 @@ def test_attributes_are_not_a_list(tmp_path: Path) -> None:
         torch_from(saved(model, tmp_path), model_of(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))))
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_attributes_that_look_counted_are_not(knows: bool, tmp_path: Path) -> None:
+    class Counted(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.dense_1 = layers.Dense(4), layers.Dense(4)
+
+        def call(self, x):  # type: ignore[no-untyped-def]
+            return self.dense(self.dense_1(x))
+
+    keras.backend.clear_session()
+    model = Counted()
+    model(np.zeros((1, 4), "f4"))
+    likes = [model_of(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))), *([model_of(model)] if knows else [])]
+    with pytest.raises(WriteRefused, match="attributes say nothing of it"):
+        torch_from(saved(model, tmp_path), *likes)
+
+
 class Listed(keras.Model):
     """TensorFlow does not track lists of layers in models of Keras 3."""
 

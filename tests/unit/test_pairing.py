@@ -179,3 +179,18 @@ def test_axes_of_one_are_no_difference_within_a_layer() -> None:
     assert paired(ours, side("act.weight", act=(4,))) == {"act.weight": "act.0"}
     ours += [replace(each, index=1) for each in side("fc.weight")]
     assert paired(ours, side("other.weight", "fc.weight", other=(4,))) == {"fc.weight": "fc.weight"}
+
+
+def test_letters_may_be_shifted_as_numbers_may() -> None:
+    ours, theirs = side("net.a.weight", "net.b.weight"), side("net.b.weight", "net.c.weight")
+    assert paired(ours, theirs) == {"net.b.weight": "net.b.weight"}
+    ours, theirs = side("net.a", "net.b"), side("net.b", "net.c")
+    assert paired(ours, theirs) == {"net.b": "net.b"}
+
+
+def test_other_shapes_beside_it_are_no_shift() -> None:
+    ours = side("a.weight", "b.weight", "x.d.weight", a=(3, 4))
+    theirs = side("b.weight", "c.weight", "x.d.weight", c=(3, 4))
+    assert paired(ours, theirs)["c.weight"] == "a.weight"
+    ours, theirs = (side(name, "x.d.weight", "x.e.weight") for name in ("a.weight", "c.weight"))
+    assert paired(ours, theirs)["c.weight"] == "a.weight"
