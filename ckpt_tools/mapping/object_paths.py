@@ -93,4 +93,4 @@ def count_by_position(counted: Sequence[str]) -> bool:
         for name, positions in zip(counted, found)
     }
     numbers = [[int(position["number"]) for position in positions if position] for positions in found]
-    return len(shapes) == 1 and numbers == sorted(numbers)
+    return len(shapes) == 1 and len(set(counted)) == len(counted) and numbers == sorted(numbers)

@@ -510,30 +510,35 @@ def _namings(
     groups = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
     namings = [stored, *(_renamed(stored, names) for names in ({**groups, **objects}, *told))]
     surest = namings[-1]
+    outermost = series({segments(name)[0] for name in groups.values()})  # there is no list around a model
+    are_attributes = bool(objects or told) or any(each.counted for each in outermost.values())
     return [
-        Side(family, naming, by_count=_counts_alike(naming, surest, are_attributes=bool(objects or told)))
+        Side(family, naming, by_count=_counts_alike(naming, surest, are_attributes=are_attributes))
         for at, naming in enumerate(namings)
         if naming not in namings[:at]
     ]
 
 
 def _counts_alike(naming: Sequence[Stored], surest: Sequence[Stored], *, are_attributes: bool) -> bool:
-    """Whether Keras' counts in names are the order of layers by surer names. A user may have attributes that look as if
-    they were counted."""
-    if not are_attributes and [_layer(each) for each in naming] == [_layer(each) for each in surest]:
-        return True
+    """Whether Keras' counts in names are the order of layers: nothing in the order of the file speaks against it, unless
+    that is sorted by names, and surer names have the same counts or are in order. A user may have attributes that look as
+    if they were counted."""
     found: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
     for each, sure in zip(naming, surest):
         path = segments(each.spoken or each.name)
         for at in range(len(path) - 1):
             names = found[tuple(path[:at])]
-            names[path[at]] = min(names.get(path[at], sure.spoken), sure.spoken)
-    return all(
-        count_by_position([names[member] for member in each.members.values()])
-        for names in found.values()
-        for each in series(names).values()
-        if each.counted
-    )
+            known = sure.spoken or sure.name
+            names[path[at]] = min(names.get(path[at], known), known)
+    are_same = not are_attributes and [_layer(each) for each in naming] == [_layer(each) for each in surest]
+    for names in found.values():
+        for counted in (each for each in series(names).values() if each.counted):
+            members = [*counted.members.values()]
+            if [name for name in names if name in members] not in (members, sorted(members)):
+                return False
+            if not are_same and not count_by_position([names[member] for member in members]):
+                return False
+    return True
 
 
 def _layer(stored: Stored) -> list[str]:

@@ -15,6 +15,8 @@ from translation import models_keras, models_torch
 from translation.converting import described, model_of, translate
 
 from ckpt_tools.errors import WriteRefused
+from ckpt_tools.formats import open_checkpoint
+from ckpt_tools.ops.comparands import from_checkpoint
 
 BATCH = np.random.default_rng(7).standard_normal((2, 5, 5, 4)).astype("f4")
 
@@ -108,3 +110,34 @@ def test_positions_in_containers() -> None:
     inputs = keras.Input((4,))
     names = [tensor.other_names for tensor in described(keras.Model(inputs, inner(inputs))).tensors]
     assert [each["position"] for each in names] == ["(1)/1/kernel", "(1)/1/bias"]
+
+
+@pytest.mark.parametrize("is_source", [True, False])
+def test_counts_against_the_order_of_a_file_are_refused(is_source: bool, tmp_path: Path) -> None:
+    """Files of Keras 2 list layers in the order of the model."""
+    chain(is_sequential=True).save(tmp_path / "keras.h5")
+    models_torch.save(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), tmp_path / "torch.pth")
+    paths, family = [tmp_path / "keras.h5", tmp_path / "torch.pth"], "torch"
+    if not is_source:
+        paths, family = paths[::-1], "keras"
+    kinds = [] if is_source else [("*.weight", "linear")]
+    with open_checkpoint(paths[1]) as like, pytest.raises(WriteRefused, match="attributes say nothing of it"):
+        translate(paths[0], tmp_path / f"result{paths[1].suffix}", family, [from_checkpoint(like)], kinds)
+
+
+def test_attributes_that_look_counted_are_not(tmp_path: Path) -> None:
+    class Counted(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.dense_1 = layers.Dense(4), layers.Dense(4)
+
+        def call(self, x):  # type: ignore[no-untyped-def]
+            return self.dense(self.dense_1(x))
+
+    keras.backend.clear_session()
+    model = Counted()
+    model(np.zeros((1, 4), "f4"))
+    models_keras.save(model, tmp_path / "source.weights.h5")
+    with pytest.raises(WriteRefused, match="attributes say nothing of it"):
+        like = model_of(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+        translate(tmp_path / "source.weights.h5", tmp_path / "target.pth", "torch", [like])

@@ -63,6 +63,7 @@ def test_full_names_that_tell_layers(variables: dict[str, str], tells: bool) -> 
         (["net/(1)/kernel", "net/(2)/kernel"], True),
         (["net/fc0/kernel", "net/fc1/kernel"], False),
         (["net/a/kernel", "net/b/kernel"], False),
+        (["net/0/kernel", "net/0/kernel"], False),
     ],
 )
 def test_counts_by_position(names: list[str], in_order: bool) -> None:
