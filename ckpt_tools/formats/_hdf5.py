@@ -252,8 +252,10 @@ class _Reading:
 
     def contents(self, file: h5py.File) -> Contents:
         found = Contents(Dict())
-        self._met[_address(file)] = found.root
-        pending: list[tuple[h5py.Group, Dict, tuple[str, ...], list[_Wanted]]] = [(file, found.root, (), [])]
+        with _bridged("the root group"):
+            top = file["/"]  # the file itself does not tell whether its root group keeps an order
+        self._met[_address(top)] = found.root
+        pending: list[tuple[h5py.Group, Dict, tuple[str, ...], list[_Wanted]]] = [(top, found.root, (), [])]
         while pending:
             group, node, path, wanted = pending.pop()
             if len(path) > self._limits.depth:

@@ -128,6 +128,14 @@ def test_order(path, file):
         assert [e.key[1] for e in checkpoint] == ["z", "a", "m", "b1", "w9", "w10"]
 
 
+def test_order_of_the_root(path):
+    with h5py.File(path, "w", track_order=True) as file:
+        for name in ("z", "a", "m"):
+            file[name] = [1]
+    with open_checkpoint(path) as checkpoint:
+        assert list(checkpoint.tensors) == ["z", "a", "m"]
+
+
 def test_links(tmp_path, path, file):
     file["a/b"] = [1, 2]
     file["hard"] = file["a/b"]
