@@ -96,18 +96,24 @@ def flatten(
     *,
     tells_aliases: bool = True,
     errors: str = "strict",
+    outlined: bool = False,
 ) -> Flat:
     """Take a tree apart for a format that has places for values of the types ``places``.
 
     Tensors of a type that the format has no word for (``holds`` says no) get their type told in the outline, and second
     names unless the format tells those itself. Names become UTF-8, with ``errors`` as Python means it. Every leaf must be
     a tensor or something :func:`reason_lost` has nothing against, and so must the keys. WriteRefused when names collide,
-    are reserved or no text, and when it nests too deep.
+    are reserved or no text, and when it nests too deep. With ``outlined`` there is an
+    outline in any case.
     """
     flat = Flat()
     outline = _Outliner(flat, places, holds, tells_aliases=tells_aliases, errors=errors).outline(root)
     _refuse_names(flat.keys, errors)
-    if not isinstance(root, dict) or any(node != "t" or type(key) is not str for key, node in outline["dict"]):
+    if (
+        outlined
+        or not isinstance(root, dict)
+        or any(node != "t" or type(key) is not str for key, node in outline["dict"])
+    ):
         flat.outline = json.dumps({"version": _VERSION, "root": outline}, separators=(",", ":"))
     return flat
 

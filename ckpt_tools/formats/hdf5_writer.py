@@ -33,7 +33,6 @@ from ckpt_tools.formats._writing import (
     Target,
     WritePlan,
     kind_of_special,
-    refuse_collisions,
 )
 
 _STRING = BY_NAME["string"]
@@ -96,8 +95,8 @@ def plan(root: Node, request: Request) -> WritePlan:
     if _groups_tell_all(root, attributes) and _aliases_follow(flat.tensors, paths, lists, names):
         flat.outline = None
     else:
-        flat = _values.flatten(root, (), _holds, errors=_ERRORS)
-        refuse_collisions((name, name) for name in (*paths, _values.OUTLINE))
+        _refuse_groups_as_tensors({**paths, _values.OUTLINE: (_values.OUTLINE,)})
+        flat = _values.flatten(root, (), _holds, errors=_ERRORS, outlined=True)
     outline = (flat.outline or "").encode("ascii")
     image = SparseFile()
     with _refusals(str(request.path)), created(image, link_order=_ORDER) as file:

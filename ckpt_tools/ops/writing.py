@@ -7,21 +7,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ckpt_tools.core.ahead import ahead
 from ckpt_tools.core.casting import CastTensor
 from ckpt_tools.core.checkpoint import Checkpoint
+from ckpt_tools.core.keys import quoted_name
 from ckpt_tools.core.limits import CHUNK_NBYTES
 from ckpt_tools.core.location import locate
-from ckpt_tools.core.rebuild import Blueprint
 from ckpt_tools.core.sink import Sink, SinkSet, destination, staged
 from ckpt_tools.core.tensors import AbsentTensor, Storage, StridedTensor, Tensor, TensorInfo
-from ckpt_tools.core.tree import Node, NumpyScalar, Opaque, is_container
+from ckpt_tools.core.tree import Node, NumpyScalar, Opaque, is_container, walk
 from ckpt_tools.errors import CorruptFile, LimitExceeded, UnreadableInput, WriteRefused, damage
 from ckpt_tools.formats import detect, format_named, open_location
 from ckpt_tools.formats._values import UNFIT_OUTLINE, flat_name, read_value
-from ckpt_tools.formats.writers import writer_named
 from ckpt_tools.ops.convert import Conversion
 from ckpt_tools.pickles.nodes import Global
 
@@ -201,34 +199,27 @@ def _views(tensor: Tensor) -> Iterator[StridedTensor]:
 
 def _compare(conversion: Conversion, path: os.PathLike[str], feed: _Feed, progress: Progress | None) -> None:
     """WriteRefused unless what is read back is what was planned: every tensor by digest, every value."""
-    nests = writer_named(conversion.writer).target.nests
     try:
         location = locate(path)
         # a set of shards has the format of its parts, and a row of its own
         row = format_named(conversion.writer) if len(conversion.write_plan.files) == 1 else detect(location)
         with open_location(location, row) as back:
-            _compare_trees(conversion, back, nests, feed, progress)
+            _compare_trees(conversion, back, feed, progress)
     except UnreadableInput as error:
         raise _differs(conversion, f"it cannot be read: {error.message}") from error
 
 
-def _compare_trees(
-    conversion: Conversion, back: Checkpoint, nests: bool, feed: _Feed, progress: Progress | None
-) -> None:
-    def named(root: Node) -> dict[Any, Node]:
-        leaves = ((leaf.key, leaf.node) for leaf in Blueprint(root, conversion.source.limits).leaves())
-        return {key if nests else flat_name(key): node for key, node in leaves}
-
+def _compare_trees(conversion: Conversion, back: Checkpoint, feed: _Feed, progress: Progress | None) -> None:
     unused = next((issue for issue in back.issues if issue.code == UNFIT_OUTLINE), None)
     if unused is not None:
         raise _differs(conversion, unused.message)
-    expected, found = named(conversion.root), named(back.root)
-    for key, node in expected.items():
-        name = key if isinstance(key, str) else flat_name(key)
+    found = dict(walk(back.root, conversion.source.limits))
+    for key, node in walk(conversion.root, conversion.source.limits):
+        name = flat_name(key)
         if name in conversion.write_plan.remade or (node is conversion.root and is_container(node)):
             continue  # an empty mapping is a leaf, too
         if key not in found:
-            raise _differs(conversion, f"{name} is not there")
+            raise _differs(conversion, f"{quoted_name(key)} is not there")
         other = found[key]
         if not isinstance(node, Tensor):
             if _comparable(node) != _comparable(other):
