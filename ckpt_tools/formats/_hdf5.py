@@ -62,7 +62,7 @@ _LONGEST_ATTRIBUTE = 16 * MIB
 _LISTED_ELEMENTS = 65_536
 _LONG_TEXT = 4 * KIB
 #: Keras splits lists of names that are longer than HDF5's limit for attributes: layer_names0, layer_names1, …
-_NAME_LISTS = re.compile(r"(?:layer_names|weight_names)\d*")
+NAME_LISTS = re.compile(r"(?:layer_names|weight_names)\d*")
 #: H5T_INTEGER, H5T_FLOAT, H5T_STRING and H5T_ENUM: attributes of other classes are named, not read. On damaged files
 #: the library crashes over those, the process with it.
 _PLAIN_CLASSES = frozenset((0, 1, 3, 8))
@@ -526,7 +526,7 @@ def _give_attributes(node: Dict, name: str, attributes: dict[str, Node], taken: 
         key = f"{name}@{attribute}"
         while key in taken or key in node:
             key += "@"
-        if not _NAME_LISTS.fullmatch(attribute):
+        if not NAME_LISTS.fullmatch(attribute):
             node[key] = value
 
 

@@ -214,7 +214,7 @@ class _Outliner:
                 return {letter: alias, "dtype": node.info.dtype.name}
             return letter if alias is None else {letter: alias}
         node = read_value(node)
-        if type(node) in self._places and _fits(node) and _is_encodable(name, self._errors):
+        if type(node) in self._places and fits_place(node) and _is_encodable(name, self._errors):
             self._flat.values.append((name, node))
             self._flat.keys.append((name, key))
             return _LETTERS[type(node)]
@@ -228,7 +228,7 @@ def read_value(node: Node) -> Node:
     return node
 
 
-def _fits(value: Any) -> bool:
+def fits_place(value: Any) -> bool:
     """Whether a place of 64 bits, or one of text without surrogates and zeros, takes the value."""
     if type(value) is int:
         return -(2**63) <= value < 2**63

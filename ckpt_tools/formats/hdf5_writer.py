@@ -18,12 +18,13 @@ import h5py
 import numpy
 
 from ckpt_tools.core.dtypes import BY_NAME, DType
-from ckpt_tools.core.keys import printable
+from ckpt_tools.core.keys import Key, printable
 from ckpt_tools.core.rebuild import containers
 from ckpt_tools.core.tensors import StringTensor, Tensor
 from ckpt_tools.core.tree import Node, NumpyScalar, walk
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
+from ckpt_tools.formats._hdf5 import NAME_LISTS
 from ckpt_tools.formats._hdf5_image import SparseFile, created
 from ckpt_tools.formats._writing import (
     Feed,
@@ -112,8 +113,7 @@ def plan(root: Node, request: Request) -> WritePlan:
         for group, name in names.items():
             file["/".join(group)].attrs["name"] = name
         for holder, attribute, value in attributes.found:
-            if holder in file:
-                file[holder].attrs[attribute] = value
+            file["/".join(holder) or "/"].attrs[attribute] = value
         for group, (attribute, texts) in lists.items():
             _write_name_list(file["/".join(group) or "/"], attribute, texts)
     streamed = [(places[n], t) for n, t in flat.tensors if t.nbytes and not isinstance(t, StringTensor)]
@@ -143,33 +143,51 @@ def _refusals(where: str) -> Iterator[None]:
 
 
 class _Attributes:
-    """The values of a tree that are attributes, as the reader gives them: ``@name`` of the group, ``x@name`` of ``x``.
+    """The values of a tree that are attributes, as the reader gives them: ``@name`` of the group that it lies in,
+    ``x@name`` of the dataset ``x`` beside it.
 
     ``found`` has the path of the holder, the attribute's name and its value for the library; ``others`` says whether
     there are values besides.
     """
 
     def __init__(self, root: Node) -> None:
-        self.found: list[tuple[str, str, Any]] = []
+        self.found: list[tuple[tuple[str, ...], str, Any]] = []
         self.others = False
-        for key, node in walk(root):
+        leaves = [(_parts(key), node) for key, node in walk(root)]
+        self._datasets = {path: node for path, node in leaves if isinstance(node, Tensor)}
+        self._groups = {path[:length] for path in self._datasets for length in range(len(path))}
+        for path, node in leaves:
             if isinstance(node, Tensor):
                 continue
-            holder, mark, name = str(key[-1]).rpartition(_MARK) if key else ("", "", "")
-            value = _attribute_value(_values.read_value(node)) if mark and name else None
-            if value is None:
-                self.others = True
+            holder, mark, name = path[-1].rpartition(_MARK) if path else ("", "", "")
+            place = (*path[:-1], holder) if holder else path[:-1]
+            value = _attribute_value(_values.read_value(node))
+            if mark and value is not None and self._takes(place, name, is_dataset=bool(holder)):
+                self.found.append((place, name, value))
             else:
-                self.found.append(("/".join(map(str, (*key[:-1], holder))).rstrip("/") or "/", name, value))
+                self.others = True
+
+    def _takes(self, place: tuple[str, ...], name: str, *, is_dataset: bool) -> bool:
+        """Whether there is something to hold the attribute, and the reader will list it and not use it."""
+        if not name or not _values.fits_place(name) or NAME_LISTS.fullmatch(name):
+            return False
+        if is_dataset:
+            return place in self._datasets and (name != "dtype" or self._datasets[place].info.dtype.itemsize != 2)
+        return place in self._groups and (name != "name" or place[-1:] != ("vars",))
 
 
 def _attribute_value(node: Node) -> Any:
     """What the library takes for an attribute; None for a value that would come back as another."""
     if isinstance(node, str):
-        return None if "\0" in node else node
+        return node if _values.fits_place(node) else None
     if isinstance(node, NumpyScalar) and isinstance(node.dtype.numpy_spec, str) and node.dtype.numpy_spec[1] in "fiub":
         return numpy.frombuffer(node.raw, node.dtype.to_numpy())[0]
     return None
+
+
+def _parts(key: Key) -> tuple[str, ...]:
+    """The groups and the name in the last of them that a key leads to."""
+    return tuple(part for name in key for part in str(name).split("/"))
 
 
 def _path(name: str) -> tuple[str, ...]:

@@ -43,3 +43,35 @@ W = torch.arange(3.0)
 def test_nesting_and_order(state: dict[Any, Any], tmp_path: Path) -> None:
     back = there_and_back(state, tmp_path)
     assert str(back) == str(state)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"w": W, "user@host": "secret"},
+        {"@a\0": "1", "w": W},
+        {"w": W, "w@unit": "m", "@version": "1"},
+        {"g": {"w": W}, "g@a": "beside a group"},
+        {"g": {"@a": "in a group without tensors"}, "w": W},
+        {"g": {"@a": "in a group", "w": W}},
+        {"w": W, "": {"@a": "below an empty name"}},
+        {"@layer_names": "what Keras lists", "weight_names1": W, "weight_names1@weight_names1": "x"},
+        {"layers": {"vars": {"@name": "what Keras calls a layer", "0": W}}},
+        {"w": W.bfloat16(), "w@dtype": "what Keras tells of bfloat16"},
+        {"w": W, "@b\udc80": "1", "w@a": "\udc80", "@\ud800": "\ud800"},
+    ],
+    ids=ascii,
+)
+def test_texts_beside_tensors(state: dict[Any, Any], tmp_path: Path) -> None:
+    back = there_and_back(state, tmp_path)
+    assert ascii(sorted(back.items())) == ascii(sorted(state.items()))
+
+
+def test_texts_of_tensors_are_attributes(tmp_path: Path) -> None:
+    torch.save({"@version": "1", "g": {"@kind": "k", "w": W, "w@unit": "m"}}, tmp_path / "in.pth")
+    convert(tmp_path / "in.pth", tmp_path / "out.weights.h5")
+    with h5py.File(tmp_path / "out.weights.h5") as file:
+        assert file.attrs["version"] == "1"
+        assert file["g"].attrs["kind"] == "k"
+        assert file["g/w"].attrs["unit"] == "m"
+        assert list(file) == ["g"]
