@@ -314,7 +314,7 @@ class _Reading:
             node[name] = Opaque("HDF5 link into another file")
             return None
         with _bridged(where):
-            child = group[name]
+            child = group[encoded(name)]
             address = _address(child)
         if address in self._met:
             node[name] = self._met[address]
@@ -384,19 +384,28 @@ class _Reading:
 
         found: dict[str, Node] = {}
         with _bridged(f"the attributes of {holder.name}"):
-            for name in holder.attrs:
-                if not isinstance(name, str):
-                    raise CorruptFile(f"an attribute of {holder.name} is named {name!r:.100}")
-                attribute = h5py.h5a.open(holder.id, name.encode("utf-8", "surrogateescape"))
+            for name in map(_decoded, holder.attrs):
+                stored = encoded(name)
+                attribute = h5py.h5a.open(holder.id, stored)
                 kind = attribute.get_type()
                 nbytes = kind.get_size() * math.prod(attribute.shape or ())
                 if nbytes > _LONGEST_ATTRIBUTE:
                     found[name] = Opaque(f"HDF5 attribute of {nbytes} bytes")
                 elif kind.get_class() in _PLAIN_CLASSES:
-                    found[name] = _value(holder.attrs[name])
+                    found[name] = _value(holder.attrs[stored])
                 else:
                     found[name] = Opaque("HDF5 attribute of references, of records or of lists that differ in length")
         return found
+
+
+def encoded(name: str) -> bytes:
+    """A name as HDF5 keeps it: any bytes. Those that are no UTF-8 are surrogates in ours."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _decoded(name: str | bytes) -> str:
+    """The inverse of :func:`encoded`. h5py gives texts where it can."""
+    return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
 
 
 def _link(group: h5py.Group, name: str, where: str) -> tuple[int, str]:
@@ -406,11 +415,11 @@ def _link(group: h5py.Group, name: str, where: str) -> tuple[int, str]:
     """
     import h5py
 
-    stored = name.encode("utf-8", "surrogateescape")
+    stored = encoded(name)
     with _bridged(where):
         kind: int = group.id.links.get_info(stored).type
         target = group.id.links.get_val(stored) if kind == h5py.h5l.TYPE_SOFT else b""
-    return kind, target.decode("utf-8", "surrogateescape")
+    return kind, _decoded(target)
 
 
 def _address(node: Any) -> int:
@@ -469,7 +478,7 @@ def _texts(dataset: h5py.Dataset, shape: tuple[int, ...], where: str, alias: str
     if shape == ():
         with _bridged(where):
             value = dataset[()]
-        return _value(value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value)
+        return _value(_decoded(value) if isinstance(value, bytes) else value)
 
     def read() -> list[bytes]:
         with _bridged(where):
@@ -498,8 +507,7 @@ def _named_weights(attributes: dict[str, Node]) -> list[_Wanted]:
 def _in_order(group: h5py.Group, first: Sequence[str]) -> list[str]:
     """The names in a group: ``first`` in their order, then as they were created if the file knows, else naturally."""
     with _bridged(group.name or "a group"):
-        # h5py gives names that are not UTF-8 as bytes, and takes them back as either
-        names = [name if isinstance(name, str) else name.decode("utf-8", "surrogateescape") for name in group]
+        names = [_decoded(name) for name in group]
         if not group.id.get_create_plist().get_link_creation_order():
             names.sort(key=natural_order)
     rank = {name: index for index, name in enumerate(first)}

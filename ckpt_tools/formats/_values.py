@@ -134,10 +134,10 @@ def _refuse_names(keys: Sequence[tuple[str, Key]], errors: str) -> None:
 
 def _is_encodable(text: str, errors: str) -> bool:
     try:
-        text.encode("utf-8", errors)
+        stored = text.encode("utf-8", errors)
     except UnicodeEncodeError:
         return False
-    return True
+    return stored.decode("utf-8", errors) == text  # escaped bytes may make a character together
 
 
 def second_name(tensor: Tensor, name: str | int) -> str | None:

@@ -9,7 +9,7 @@ tell goes into the outline (:mod:`ckpt_tools.formats._values`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
@@ -24,7 +24,7 @@ from ckpt_tools.core.tensors import StringTensor, Tensor
 from ckpt_tools.core.tree import Node, NumpyScalar, walk
 from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
-from ckpt_tools.formats._hdf5 import NAME_LISTS
+from ckpt_tools.formats._hdf5 import NAME_LISTS, encoded
 from ckpt_tools.formats._hdf5_image import SparseFile, created
 from ckpt_tools.formats._writing import (
     Feed,
@@ -109,13 +109,13 @@ def plan(root: Node, request: Request) -> WritePlan:
             _dataset(file, (_values.OUTLINE,), h5py.h5t.STD_U8LE, (len(outline),), numpy.frombuffer(outline, "u1"))
         for name, tensor in flat.tensors:
             if tensor.info.dtype.name == "bfloat16":
-                file["/".join(paths[name])].attrs["dtype"] = "bfloat16"
+                file[_stored(paths[name])].attrs["dtype"] = "bfloat16"
         for group, name in names.items():
-            file["/".join(group)].attrs["name"] = name
+            file[_stored(group)].attrs["name"] = name
         for holder, attribute, value in attributes.found:
-            file["/".join(holder) or "/"].attrs[attribute] = value
+            file[_stored(holder)].attrs[attribute] = value
         for group, (attribute, texts) in lists.items():
-            _write_name_list(file["/".join(group) or "/"], attribute, texts)
+            _write_name_list(file[_stored(group)], attribute, texts)
     streamed = [(places[n], t) for n, t in flat.tensors if t.nbytes and not isinstance(t, StringTensor)]
     streamed.sort(key=itemgetter(0))
 
@@ -183,6 +183,11 @@ def _attribute_value(node: Node) -> Any:
     if isinstance(node, NumpyScalar) and isinstance(node.dtype.numpy_spec, str) and node.dtype.numpy_spec[1] in "fiub":
         return numpy.frombuffer(node.raw, node.dtype.to_numpy())[0]
     return None
+
+
+def _stored(path: Iterable[str]) -> bytes:
+    """A path from the root as the library takes it."""
+    return encoded("/" + "/".join(path))
 
 
 def _parts(key: Key) -> tuple[str, ...]:
@@ -281,7 +286,7 @@ def _dataset(
     groups.set_link_creation_order(_ORDER)
     holder = h5py.h5g.open(file.id, b"/")
     for part in path[:-1]:
-        name = part.encode("utf-8", _ERRORS)
+        name = encoded(part)
         known = holder.links.exists(name)
         holder = h5py.h5g.open(holder, name) if known else h5py.h5g.create(holder, name, gcpl=groups)
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -291,7 +296,7 @@ def _dataset(
         plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     plist.set_obj_track_times(False)
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
-    made = h5py.h5d.create(holder, path[-1].encode("utf-8", _ERRORS), kind, space, plist)
+    made = h5py.h5d.create(holder, encoded(path[-1]), kind, space, plist)
     if values is not None and values.size:
         made.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
     return made.get_offset() or 0
@@ -317,7 +322,7 @@ def _file_type(dtype: DType) -> Any:
 
 def _write_name_list(group: h5py.Group, attribute: str, texts: Sequence[str]) -> None:
     """A list of names as Keras keeps it: fixed byte strings, in several attributes where one would be too long."""
-    names = numpy.array([text.encode("utf-8", _ERRORS) for text in texts])
+    names = numpy.array([encoded(text) for text in texts])
     pieces = 1
     while pieces < len(texts) and any(part.nbytes > _LONGEST_ATTRIBUTE for part in numpy.array_split(names, pieces)):
         pieces += 1

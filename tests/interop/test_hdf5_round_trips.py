@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 h5py = pytest.importorskip("h5py")
 
 from ckpt_tools.cli.app import app  # noqa: E402
+from ckpt_tools.formats import open_checkpoint  # noqa: E402
 
 
 def convert(source: Path, target: Path) -> None:
@@ -75,3 +76,44 @@ def test_texts_of_tensors_are_attributes(tmp_path: Path) -> None:
         assert file["g"].attrs["kind"] == "k"
         assert file["g/w"].attrs["unit"] == "m"
         assert list(file) == ["g"]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"\udc80": W},
+        {"\udcff/x": W, "é": W + 1},
+        {"\udcff": {"@a": "b", "x\udc80": W.bfloat16(), "x\udc80@unit": "m"}, "w": W},
+        {"\udcff": {"\udc80": {"x": W}, "y": W}},
+    ],
+    ids=ascii,
+)
+def test_names_of_any_bytes(state: dict[Any, Any], tmp_path: Path) -> None:
+    assert ascii(there_and_back(state, tmp_path)) == ascii(state)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\udcc3\udca9"], ids=ascii)
+@pytest.mark.parametrize("check", [[], ["--no-check"]])
+def test_names_that_would_come_back_as_others(name: str, check: list[str], tmp_path: Path) -> None:
+    torch.save({name: W}, tmp_path / "in.pth")
+    target = tmp_path / "out.h5"
+    result = CliRunner().invoke(app, ["convert", str(tmp_path / "in.pth"), str(target), *check])
+    assert result.exit_code == 5, result.output
+    assert "cannot be written as UTF-8" in result.stderr
+    assert not target.exists()
+
+
+def test_names_of_attributes_of_any_bytes(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file[b"g\xff/w"] = [1.0]
+        file[b"g\xff"].attrs.create(b"a\xfe", 2)
+        file[b"g\xff/w"].attrs[b"b\xfd"] = "text"
+        file.id.links.create_soft(b"soft\xff", b"g\xff/w")
+        file.attrs["text"] = b"\xff"
+    convert(tmp_path / "in.h5", tmp_path / "out.h5")
+    for name in ("in.h5", "out.h5"):
+        with open_checkpoint(tmp_path / name) as checkpoint:
+            group = checkpoint.root["g\udcff"]
+            assert group["@a\udcfe"].value == 2
+            assert group["w@b\udcfd"] == "text"
+            assert [leaf.key for leaf in checkpoint if leaf.key[-1] == "w"] == [("g\udcff", "w")]
