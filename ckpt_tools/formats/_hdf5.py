@@ -373,7 +373,9 @@ class _Reading:
             if number not in _KNOWN_FILTERS:
                 label = name.decode("utf-8", "replace") or "unnamed"
                 return AbsentTensor(info, f"it is packed with HDF5 filter {number} ({label}), a plugin", alias=alias)
-        whole = 0 < info.nbytes <= stored_nbytes  # nothing is stored of a dataset that was never written
+        if not info.nbytes:
+            return StridedTensor(info, Storage(MemoryExtent(b"")), alias=alias)
+        whole = info.nbytes <= stored_nbytes  # nothing is stored of a dataset that was never written
         if offset is not None and whole and as_stored and not filters and dataset.chunks is None:
             storage = Storage(self._extent.part(offset, info.nbytes), byteorder="big" if kind.big else "little")
             return StridedTensor(info, storage, alias=alias)

@@ -117,3 +117,15 @@ def test_names_of_attributes_of_any_bytes(tmp_path: Path) -> None:
             assert group["@a\udcfe"].value == 2
             assert group["w@b\udcfd"] == "text"
             assert [leaf.key for leaf in checkpoint if leaf.key[-1] == "w"] == [("g\udcff", "w")]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("shape", [(0,), (2, 0, 3)], ids=str)
+def test_empty_tensors_of_every_type(shape: tuple[int, ...], tmp_path: Path) -> None:
+    types = [
+        *(torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz, torch.float8_e8m0fnu),
+        *(torch.complex32, torch.bfloat16, torch.float16, torch.bool, torch.uint64),
+    ]
+    state = {str(kind): torch.zeros(shape, dtype=kind) for kind in types}
+    back = there_and_back(state, tmp_path)
+    assert {name: (t.dtype, tuple(t.shape)) for name, t in back.items()} == {str(kind): (kind, shape) for kind in types}
