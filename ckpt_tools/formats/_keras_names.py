@@ -8,6 +8,7 @@ attribute ``name`` of its ``vars`` group since Keras 3.6, and in the model's con
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ckpt_tools.core.tensors import Tensor
@@ -16,6 +17,7 @@ from ckpt_tools.mapping.keras_groups import variables_of
 
 _DEEPEST_MODEL = 100
 _OPTIMIZER = ("optimizer",)
+_LAYERS = "layers"
 
 
 def snake_case(name: str) -> str:
@@ -41,7 +43,7 @@ def layer_names(config: Any) -> dict[tuple[str, ...], str]:
                 continue
             group = snake_case(layer["class_name"])
             used[group] = used.get(group, -1) + 1
-            below = (*path, "layers", f"{group}_{used[group]}" if used[group] else group)
+            below = (*path, _LAYERS, f"{group}_{used[group]}" if used[group] else group)
             own = layer.get("config")
             name = own.get("name") if isinstance(own, dict) else None
             if isinstance(name, str):
@@ -76,7 +78,7 @@ def _name_variables(owner: tuple[str, ...], variables: Dict, names: dict[tuple[s
     above = [owner[:length] for length in range(1, len(owner) + 1)]
     if not any(path in names for path in above):
         return
-    parts = [names.get(path, path[-1]) for path in above if path in names or path[-1] != "layers"]
+    parts = [names.get(path, path[-1]) for path in above if path in names or path[-1] != _LAYERS]
     tensors = {name: node for name, node in variables.items() if isinstance(node, Tensor)}
     positions = {int(name): tensor.info.shape for name, tensor in tensors.items() if name.isdecimal()}
     known, _ = variables_of(owner, positions)
@@ -84,3 +86,23 @@ def _name_variables(owner: tuple[str, ...], variables: Dict, names: dict[tuple[s
         named = name.isdecimal() and int(name) < len(known)
         if tensor.alias is None:
             tensor.alias = "/".join([*parts, known[int(name)] if named else name])
+
+
+def names_from_aliases(aliases: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...], str]:
+    """Names of layers by the path of their group, such that :func:`give_aliases` gives these aliases again.
+
+    ``aliases`` are those of variables, each with the path of its dataset. Groups around a layer have a name where they
+    are layers themselves (Keras names all of these) and where the alias calls them otherwise than the path.
+    """
+    found: dict[tuple[str, ...], str] = {}
+    for path, alias in aliases:
+        owner, parts = path[:-2], alias.split("/")[:-1]
+        groups = [owner[:length] for length in range(1, len(owner) + 1) if owner[length - 1] != _LAYERS]
+        if path[-2:-1] != ("vars",) or not parts or not groups:
+            continue
+        extra = max(len(parts) - len(groups), 0)  # the name of a model around all that has a group
+        parts[: extra + 1] = ["/".join(parts[: extra + 1])]
+        for group, part in zip(reversed(groups), reversed(parts)):
+            if group == owner or part != group[-1] or group[-2:-1] == (_LAYERS,):
+                found.setdefault(group, part)
+    return found

@@ -26,6 +26,7 @@ from ckpt_tools.errors import WriteRefused
 from ckpt_tools.formats import _values
 from ckpt_tools.formats._hdf5 import NAME_LISTS, encoded
 from ckpt_tools.formats._hdf5_image import SparseFile, created
+from ckpt_tools.formats._keras_names import names_from_aliases
 from ckpt_tools.formats._writing import (
     Feed,
     Output,
@@ -45,6 +46,7 @@ _KERAS3_SUFFIX = ".weights.h5"
 #: HDF5 keeps attributes in object headers, which have 64 KiB; Keras splits lists of names above this.
 _LONGEST_ATTRIBUTE = 64_512
 _MODEL_WEIGHTS = "model_weights"
+_VARIABLES = "vars"
 
 
 def _reason_lost(node: Node) -> str | None:
@@ -92,7 +94,7 @@ def plan(root: Node, request: Request) -> WritePlan:
     paths = {name: _path(name) for name, _ in flat.tensors}
     _refuse_groups_as_tensors(paths)
     lists = {} if request.path.name.endswith(_KERAS3_SUFFIX) else _name_lists(paths)
-    names = _names_of_variables(flat.tensors, paths)
+    names = names_from_aliases((paths[name], tensor.alias) for name, tensor in flat.tensors if tensor.alias)
     if _groups_tell_all(root, attributes) and _aliases_follow(flat.tensors, paths, lists, names):
         flat.outline = None
     else:
@@ -110,8 +112,10 @@ def plan(root: Node, request: Request) -> WritePlan:
         for name, tensor in flat.tensors:
             if tensor.info.dtype.name == "bfloat16":
                 file[_stored(paths[name])].attrs["dtype"] = "bfloat16"
-        for group, name in names.items():
-            file[_stored(group)].attrs["name"] = name
+        datasets = set(paths.values())
+        for layer, name in names.items():
+            if (*layer, _VARIABLES) not in datasets:
+                _group(file, (*layer, _VARIABLES)).attrs["name"] = name
         for holder, attribute, value in attributes.found:
             file[_stored(holder)].attrs[attribute] = value
         for group, (attribute, texts) in lists.items():
@@ -173,7 +177,7 @@ class _Attributes:
             return False
         if is_dataset:
             return place in self._datasets and (name != "dtype" or self._datasets[place].info.dtype.itemsize != 2)
-        return place in self._groups and (name != "name" or place[-1:] != ("vars",))
+        return place in self._groups and (name != "name" or place[-1:] != (_VARIABLES,))
 
 
 def _attribute_value(node: Node) -> Any:
@@ -216,7 +220,7 @@ def _refuse_groups_as_tensors(paths: Mapping[str, tuple[str, ...]]) -> None:
 
 def _name_lists(paths: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, list[str]]]:
     """``layer_names`` and ``weight_names`` by the group that has them, of files that Keras loads by order."""
-    if not paths or any(len(path) < 2 or "vars" in path for path in paths.values()):
+    if not paths or any(len(path) < 2 or _VARIABLES in path for path in paths.values()):
         return {}
     lists: dict[tuple[str, ...], tuple[str, list[str]]] = {}
     whole = any(path[0] == _MODEL_WEIGHTS for path in paths.values())
@@ -230,18 +234,6 @@ def _name_lists(paths: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, ...], t
             layers.append(path[depth])
         lists.setdefault(path[: depth + 1], ("weight_names", []))[1].append("/".join(path[depth + 1 :]))
     return {path: (kind, list(dict.fromkeys(texts))) for path, (kind, texts) in lists.items()}
-
-
-def _names_of_variables(
-    tensors: Sequence[tuple[str, Tensor]], paths: Mapping[str, tuple[str, ...]]
-) -> dict[tuple[str, ...], str]:
-    """The layer's own name for each ``vars`` group, as the second names of its variables begin."""
-    found: dict[tuple[str, ...], str] = {}
-    for name, tensor in tensors:
-        layer = (tensor.alias or "").rpartition("/")[0]
-        if paths[name][-2:-1] == ("vars",) and layer:
-            found[paths[name][:-1]] = layer
-    return found
 
 
 def _groups_tell_all(root: Node, attributes: _Attributes) -> bool:
@@ -273,22 +265,28 @@ def _aliases_follow(
     }
     for name, tensor in tensors:
         path = paths[name]
-        if path[:-1] not in names and tensor.alias != listed.get(path):
+        if not (path[-2:-1] == (_VARIABLES,) and path[:-2] in names) and tensor.alias != listed.get(path):
             return False
     return True
+
+
+def _group(file: h5py.File, path: Sequence[str]) -> h5py.Group:
+    """The group at ``path``, made with all above it where it is not there."""
+    plist = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+    plist.set_link_creation_order(_ORDER)
+    group = h5py.h5g.open(file.id, b"/")
+    for part in path:
+        name = encoded(part)
+        known = group.links.exists(name)
+        group = h5py.h5g.open(group, name) if known else h5py.h5g.create(group, name, gcpl=plist)
+    return h5py.Group(group)
 
 
 def _dataset(
     file: h5py.File, path: tuple[str, ...], kind: Any, shape: tuple[int, ...], values: numpy.ndarray | None = None
 ) -> int:
     """Make a dataset and the groups above it; the offset of its bytes in the file. ``values`` are written at once."""
-    groups = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
-    groups.set_link_creation_order(_ORDER)
-    holder = h5py.h5g.open(file.id, b"/")
-    for part in path[:-1]:
-        name = encoded(part)
-        known = holder.links.exists(name)
-        holder = h5py.h5g.open(holder, name) if known else h5py.h5g.create(holder, name, gcpl=groups)
+    holder = _group(file, path[:-1]).id
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_layout(h5py.h5d.CONTIGUOUS)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)

@@ -6,11 +6,13 @@ import zipfile
 
 import numpy
 import pytest
+from typer.testing import CliRunner
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("h5py")
 keras = pytest.importorskip("keras")
 
+from ckpt_tools.cli.app import app  # noqa: E402
 from ckpt_tools.errors import CkptError, TruncatedFile  # noqa: E402
 from ckpt_tools.formats import open_checkpoint  # noqa: E402
 
@@ -186,3 +188,38 @@ def test_weights_as_numpy_archive(tmp_path):
         archive.write(tmp_path / "w.npz", "model.weights.npz")
     with open_checkpoint(tmp_path / "x.keras") as checkpoint:
         assert checkpoint.tensors["layers/dense/0"].numpy().tolist() == [0, 1, 2]
+
+
+def test_names_of_layers_are_written_back(tmp_path):
+    import h5py
+
+    inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="d")], name="inner")
+    x = keras.Input((5, 2))
+    outputs = [
+        inner(keras.layers.LSTM(4, name="l")(x)),
+        keras.layers.LSTM(4)(x),
+        keras.layers.MultiHeadAttention(2, 3, name="mha")(x, x),
+        keras.layers.Bidirectional(keras.layers.GRU(2, name="g"), name="bi")(x),
+    ]
+    model = keras.Model(x, outputs)
+    model.compile("adam")
+    model.optimizer.build(model.trainable_variables)
+    first, *copies = [tmp_path / f"{number}.weights.h5" for number in range(3)]
+    model.save_weights(first)
+    for source, copy in zip([first, *copies], copies):
+        assert CliRunner().invoke(app, ["convert", str(source), str(copy)]).exit_code == 0
+    names = []
+    for path in (first, *copies):
+        with h5py.File(path) as file:
+            found = {}
+            file.visititems(lambda where, node, found=found: found.update({where: node.attrs.get("name")}))
+        names.append({where: name for where, name in found.items() if name is not None})
+    with_variables = {where for where in names[0] if not where.startswith(("vars", "layers/input", "layers/dropout"))}
+    unused = {where for where in with_variables if where.endswith(("_dropout_layer/vars", "_softmax/vars"))}
+    assert names[1] == names[2] == {where: names[0][where] for where in with_variables - unused}
+    assert names[1]["layers/lstm/vars"] == "l"
+    with open_checkpoint(first) as before, open_checkpoint(copies[1]) as after:
+        assert [entry.node.alias for entry in before if entry.key[0] != "optimizer"] == [
+            entry.node.alias for entry in after if entry.key[0] != "optimizer"
+        ]
+    model.load_weights(copies[1])
