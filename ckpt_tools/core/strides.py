@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy
 
 #: A strided view is gathered in blocks of this many chunks, so that the passes over a transposed matrix are few …
-_BLOCK_CHUNKS = 16
+_BLOCK_CHUNKS = 24
 #: … in boxes of storage that are read in one piece when at least 1/8 of them is wanted …
 _DENSE_ENOUGH = 8
 #: … and they take no more memory than this, or when they are so small that a read call costs as much as the bytes.
