@@ -1,8 +1,8 @@
 """Writes ``hdf5``: Keras' ``.weights.h5``, its older files of layers, and plain groups and datasets, through h5py.
 
 The library makes the structure (superblock 0, contiguous datasets, as Keras' files have) in memory, where it leaves room
-for the bytes of the tensors; both are then written in order, as for every other format. Parts of a key are groups. Keys that begin with ``@`` are attributes, as the reader
-gives them. A file that is not called ``.weights.h5`` and whose tensors all lie in groups lists these as layers, with
+for the bytes of the tensors; both are then written in order, as for every other format. Parts of a key are groups. Keys
+that begin with ``@`` are attributes, as the reader gives them. A file that is not called ``.weights.h5`` and whose tensors all lie in groups lists these as layers, with
 ``layer_names`` and ``weight_names`` in the order of the tree: Keras loads such files by that order. What groups cannot
 tell goes into the outline (:mod:`ckpt_tools.formats._values`).
 """

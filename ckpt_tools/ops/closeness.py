@@ -29,10 +29,10 @@ _STEP_NBYTES = 112 * 1024
 class Closeness:
     """``state`` is ``equal``, ``close`` or ``differ``. Magnitudes are None where the element type has none.
 
-    ``max_abs`` is the largest absolute difference, at index ``at`` (None when only NaN differ); ``relative`` is the norm of the difference by the
-    norm of A's values; ``differing`` counts elements that are not equal, ``nan_on_one_side`` those that are NaN in one
-    only (not in ``max_abs``); ``zero_signs`` counts 0.0 against -0.0, which are equal. The two parts of a complex
-    element are counted for themselves.
+    ``max_abs`` is the largest absolute difference, at index ``at`` (None when only NaN differ); ``relative`` is the norm of
+    the difference by the norm of A's values; ``differing`` counts elements that are not equal, ``nan_on_one_side`` those
+    that are NaN in one only (not in ``max_abs``); ``zero_signs`` counts 0.0 against -0.0, which are equal. The two parts
+    of a complex element are counted for themselves.
     """
 
     state: str = "equal"

@@ -38,7 +38,8 @@ from ckpt_tools.mapping.rules import Rule, plan_moves
 from ckpt_tools.mapping.transforms import Transforms, describe
 from ckpt_tools.ops.listing import root_key
 from ckpt_tools.ops.transforming import DerivedTensor, bytes_of, made, transformed
-from ckpt_tools.ops.translating import LayoutWishes, NamedLeaf, Obstacles, plan_translation, require_model_for
+from ckpt_tools.ops.translating import LayoutWishes, Obstacles, plan_translation, require_model_for
+from ckpt_tools.ops.weight_names import NamedLeaf
 
 #: Counters that belong to a module's own state, and are wanted where that is loaded again.
 _MODULE_COUNTERS = ("num_batches_tracked",)

@@ -1,4 +1,4 @@
-"""``--to-layout``: what is known of the weights of a checkpoint, of the target, and the plan that follows from both.
+"""``--to-layout``: what is known of the kinds of a checkpoint's weights, of the target, and the plan that follows from both.
 
 What is known comes, in this order, from the user (``--kind``), from models and specs of either side (``--like``), and from
 the source's own format: Paddle's variable names, Keras' groups. What names and shapes tell is found by the plan itself.
@@ -6,7 +6,7 @@ the source's own format: Paddle's variable names, Keras' groups. What names and 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -14,9 +14,7 @@ from ckpt_tools.core.checkpoint import Checkpoint
 from ckpt_tools.core.keys import Globs, Key, listed
 from ckpt_tools.core.purposes import Role
 from ckpt_tools.core.tensors import CompositeTensor, StringTensor, Tensor
-from ckpt_tools.core.tree import Node
 from ckpt_tools.errors import UsageError, WriteRefused
-from ckpt_tools.mapping.keras_groups import names_by_groups, spoken_names
 from ckpt_tools.mapping.kinds import (
     CONVOLUTIONS,
     KINDS,
@@ -24,13 +22,10 @@ from ckpt_tools.mapping.kinds import (
     WEIGHT_NORM_DIMS,
     LayerPart,
     family_of_names,
-    from_paddle_variable,
-    part_of_leaf,
     segments,
 )
 from ckpt_tools.mapping.layouts import FAMILIES, FAMILY_BY_FORMAT
-from ckpt_tools.mapping.numbering import series
-from ckpt_tools.mapping.object_paths import Variable, count_by_position, full_names_tell_layers, plain_names
+from ckpt_tools.mapping.object_paths import Variable, full_names_tell_layers, plain_names
 from ckpt_tools.mapping.recipes import Recipe
 from ckpt_tools.mapping.remarks import outside_the_file, weight_norm_axis
 from ckpt_tools.mapping.roles import assign_roles
@@ -38,11 +33,24 @@ from ckpt_tools.mapping.rule_files import RuleFile
 from ckpt_tools.mapping.rules import Rule, literal
 from ckpt_tools.mapping.spellings import BATCH_COUNTER, Certainty, Stored
 from ckpt_tools.mapping.translation import Ambiguity, Side, Translation, translate
-from ckpt_tools.ops.comparands import Comparand, Row
+from ckpt_tools.ops.comparands import Comparand
 from ckpt_tools.ops.optimizer_order import trained_rows
 from ckpt_tools.ops.optimizer_states import Origin, Weight
 from ckpt_tools.ops.optimizing import CarriedState, Destination, carry
 from ckpt_tools.ops.transforming import bytes_of
+from ckpt_tools.ops.weight_names import (
+    NamedLeaf,
+    Rows,
+    common_prefix,
+    describe_weights,
+    is_floating,
+    is_told_by_variable,
+    namings_of,
+    rows_of,
+    told_names,
+    variables_of,
+    without_common_prefix,
+)
 
 TITLES = {"torch": "PyTorch", "paddle": "Paddle", "keras": "Keras"}
 #: Which of a model's names a writer needs, where it is not the one that people know.
@@ -50,14 +58,6 @@ _NAMES_BY_WRITER = {"hdf5": "group", "tf-bundle": "object"}
 _KERAS_WEIGHTS = ".weights.h5"
 #: The dict of weights beside an optimizer's state, where the source has no dict around them.
 _MODEL = "model"
-#: Element types that layers have no weights of begin so.
-_WHOLE = ("int", "uint", "bool")
-#: The model's names that no file has, of which the later tell more of an order.
-_UNSTORED = _ATTRIBUTE, _POSITION = "attribute", "position"
-#: What a model of the source has for its weights, by their names, and the model.
-Rows = Mapping[str, tuple[Row, Comparand]]
-#: What TensorFlow appends to the path of a variable.
-_OBJECT_ATTRIBUTE = "/.ATTRIBUTES/VARIABLE_VALUE"
 #: Before the position of a variable in a group of Keras' files, which does not say what it is.
 _PLACE = "/vars/"
 
@@ -75,18 +75,6 @@ class LayoutWishes:
     source_family: str | None = None
     partial: bool = False
     with_optimizer: bool = False
-
-
-@dataclass(frozen=True)
-class NamedLeaf:
-    """A leaf of the source: its whole key there, its name below the root, and the name that the user's renaming gives
-    it with the key that this name stands for."""
-
-    key: Key
-    name: str
-    current: str
-    current_key: Key
-    node: Node
 
 
 @dataclass
@@ -173,28 +161,28 @@ def plan_translation(
     targets = [like for like in wishes.likes if like.family == wishes.family]
     models = [like for like in wishes.likes if like.family == family and like not in targets]
     _check_likes(wishes, targets, models)
-    variables = _variables(source, weights)
+    variables = variables_of(source, weights)
     objects = plain_names(variables, by_order=not (targets and wishes.partial))
     is_renamed = any(leaf.current != leaf.name for leaf in weights)
     instead = objects if is_renamed or not full_names_tell_layers(variables.values()) else {}
     tensors = [(leaf.current, leaf.node) for leaf in weights if isinstance(leaf.node, Tensor)]
-    described = _described(family, tensors, instead, Counter(tensor.alias for tensor in source.tensors.values()))
+    described = describe_weights(family, tensors, instead, Counter(tensor.alias for tensor in source.tensors.values()))
     adrift = [leaf for leaf in weights if source.paths.get(leaf.key) == ()]
     by_optimizer = trained_rows(source, models) if adrift else {}
     rows = {
-        **_rows_of(models, described, variables),
+        **rows_of(models, described, variables),
         **{leaf.current: by_optimizer[leaf.key] for leaf in adrift if leaf.key in by_optimizer},
     }
     stored = _stored(source, family, weights, described, rows, wishes.kinds)
     if wishes.family == "keras":
-        stored = _without_common_prefix(stored)
-    prefix = _common_prefix(stored) if nests and wishes.family != "keras" else ""
+        stored = without_common_prefix(stored)
+    prefix = common_prefix(stored) if nests and wishes.family != "keras" else ""
     is_beside = wishes.with_optimizer and bool(targets) and nests and wishes.family != "keras"
     made = _MODEL if is_beside and not prefix else ""
     prefix = f"{made}/" if made else prefix
     target = _target(targets[0], writer, prefix, by_order=not wishes.partial) if targets else None
-    told = _told_names(rows, by_order=not wishes.partial)
-    namings = _namings(family, stored, objects, told)
+    told = told_names(rows, by_order=not wishes.partial)
+    namings = namings_of(family, stored, objects, told)
     if target is None:  # each would be another name in the target
         namings = namings[:1]
     attempts = [
@@ -379,7 +367,7 @@ def _stored(
         stored = replace(stored, prefix=f"{prefix}/" if prefix else "")
         row, model = rows.get(stored.name, (None, None))
         if row is not None and row.layer is not None and model is not None:
-            if model.is_model or _is_told_by_variable(row):
+            if model.is_model or is_told_by_variable(row):
                 stored = replace(stored, known=row.layer, certainty=Certainty.TOLD, why=model.label)
         lines = [
             (glob, kind)
@@ -422,172 +410,6 @@ def _refuse_kind(kind: str, stored: Stored) -> None:
         raise UsageError(f"{stored.name} has {rank} axes and is no {kind}", hint="a narrower glob leaves it out")
 
 
-def _variables(source: Checkpoint, weights: Sequence[NamedLeaf]) -> dict[str, Variable]:
-    """The weights that a graph of objects has, by their names; what a user has renamed is where its name says."""
-    found = {}
-    for leaf in weights:
-        path = source.paths.get(leaf.key, ())
-        if path and isinstance(leaf.node, Tensor):
-            renamed = tuple(leaf.current.removesuffix(_OBJECT_ATTRIBUTE).split("/"))
-            found[leaf.current] = Variable(path if leaf.current == leaf.name else renamed, leaf.node.alias or "")
-    return found
-
-
-def _described(
-    family: str,
-    tensors: Sequence[tuple[str, Tensor]],
-    objects: Mapping[str, str],
-    aliases: Mapping[str | None, int],
-) -> list[Stored]:
-    """Tensors with what the format tells of them: Paddle's variable names, TensorFlow's full names, Keras' groups.
-    ``aliases`` says how often each second name occurs in the file: only one that occurs once is a name. Where full names
-    do not tell layers apart, there are names of ``objects`` in their stead."""
-    if family != "keras":
-        found = [_stored_tensor(name, tensor) for name, tensor in tensors]
-        return _told_by_variables(found, tensors) if family == "paddle" else found
-    spoken = spoken_names({name: (tensor.info.shape, tensor.alias) for name, tensor in tensors})
-    found = []
-    for name, tensor in tensors:
-        said = spoken.get(name)
-        if said is not None:
-            certainty = Certainty.TOLD if said.known is not None else Certainty.NONE
-            each = _stored_tensor(name, tensor)
-            found.append(replace(each, spoken=said.name, known=said.known, certainty=certainty, why=said.why))
-        else:
-            alias = tensor.alias if tensor.alias and aliases[tensor.alias] == 1 and not objects else ""
-            found.append(replace(_stored_tensor(name, tensor), spoken=objects.get(name, alias)))
-    return found
-
-
-def _stored_tensor(name: str, tensor: Tensor) -> Stored:
-    return Stored(name, tensor.info.shape, is_floating=_is_floating(tensor.info.dtype.name))
-
-
-def _is_floating(dtype: str) -> bool:
-    return not dtype.startswith(_WHOLE)
-
-
-def _told_by_variables(stored: Sequence[Stored], tensors: Sequence[tuple[str, Tensor]]) -> list[Stored]:
-    """What Paddle's variable names tell of layers. A user can give any (``ParamAttr``): where those of the parts of one
-    layer, or a part and its variable's, do not go together, they tell nothing."""
-    said = [from_paddle_variable(tensor.alias) if tensor.alias else None for _, tensor in tensors]
-    parts = [part_of_leaf(segments(each.name)[-1]) for each in stored]
-    kinds: dict[str, set[str]] = defaultdict(set)
-    for each, part, layer in zip(stored, parts, said):
-        if layer is not None:
-            kinds[_owner(each.name, part)].add(layer.kind)
-    found = []
-    for each, part, layer, (_, tensor) in zip(stored, parts, said, tensors):
-        if layer is not None and len(kinds[_owner(each.name, part)]) == 1 and _go_together(part, layer.part):
-            known = LayerPart(layer.kind, part or layer.part)
-            each = replace(each, known=known, certainty=Certainty.TOLD, why=f"Paddle's name {tensor.alias}")
-        found.append(each)
-    return found
-
-
-def _owner(name: str, part: str) -> str:
-    """The path of the layer that a tensor is a part of; its name where that is a user's own word."""
-    return name.rpartition(".")[0] if part else name
-
-
-def _go_together(part: str, told: str) -> bool:
-    """Whether a name and a variable's name can mean the same part; names of recurrent parts go on with their level."""
-    return not part or not told or part.startswith(told)
-
-
-def _is_told_by_variable(row: Row) -> bool:
-    """Whether what a file's row says of its layer is more than names and shapes tell of any."""
-    return from_paddle_variable(row.other_names.get("file", "")) is not None
-
-
-def _namings(
-    family: str, stored: list[Stored], objects: Mapping[str, str], told: Sequence[Mapping[str, str]]
-) -> list[Side]:
-    """The tensors in each way they can be called: by the names that tell most; by the paths of Keras' groups or of
-    ``objects``, which are attributes where a model is not made of Keras' own containers; by the names that a model has
-    ``told`` for them. What tells most of the order of layers comes last: only what has the same names of layers as
-    groups, or is in the order of their positions, counts in the same order."""
-    groups = names_by_groups({each.name: (each.shape, each.spoken) for each in stored if each.spoken})
-    namings = [stored, *(_renamed(stored, names) for names in ({**groups, **objects}, *told))]
-    surest = namings[-1]
-    outermost = series({segments(name)[0] for name in groups.values()})  # there is no list around a model
-    are_attributes = bool(objects or told) or any(each.counted for each in outermost.values())
-    return [
-        Side(family, naming, by_count=_counts_alike(naming, surest, are_attributes=are_attributes))
-        for at, naming in enumerate(namings)
-        if naming not in namings[:at]
-    ]
-
-
-def _counts_alike(naming: Sequence[Stored], surest: Sequence[Stored], *, are_attributes: bool) -> bool:
-    """Whether Keras' counts in names are the order of layers: nothing in the order of the file speaks against it, unless
-    that is sorted by names, and surer names have the same counts or are in order. A user may have attributes that look as
-    if they were counted."""
-    found: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
-    for each, sure in zip(naming, surest):
-        path = segments(each.spoken or each.name)
-        for at in range(len(path) - 1):
-            names = found[tuple(path[:at])]
-            known = sure.spoken or sure.name
-            names[path[at]] = min(names.get(path[at], known), known)
-    are_same = not are_attributes and [_layer(each) for each in naming] == [_layer(each) for each in surest]
-    for names in found.values():
-        for counted in (each for each in series(names).values() if each.counted):
-            members = [*counted.members.values()]
-            if [name for name in names if name in members] not in (members, sorted(members)):
-                return False
-            if not are_same and not count_by_position([names[member] for member in members]):
-                return False
-    return True
-
-
-def _layer(stored: Stored) -> list[str]:
-    """The name of the layer that has a tensor, without what is around that."""
-    return segments(stored.spoken or stored.name)[-2:-1]
-
-
-def _renamed(stored: Sequence[Stored], names: Mapping[str, str]) -> list[Stored]:
-    return [replace(each, spoken=names.get(each.name, each.spoken)) for each in stored]
-
-
-def _rows_of(models: Sequence[Comparand], described: Sequence[Stored], variables: Mapping[str, Variable]) -> Rows:
-    """What models of the source have for its weights, by the names of these."""
-    known = {name: (row, model) for model in models for row in model.rows for name in _file_names(row)}
-    found = {}
-    for each in described:
-        path = variables[each.name].path if each.name in variables else ()
-        objects = ["/".join(way) + _OBJECT_ATTRIBUTE for way in (path, path[1:])]  # from a checkpoint on, or the model
-        row = next((known[name] for name in (each.name, *objects, each.spoken) if name in known), None)
-        if row is not None:
-            found[each.name] = row
-    return found
-
-
-def _told_names(rows: Rows, *, by_order: bool) -> list[dict[str, str]]:
-    """What models of Keras tell of attributes, and of positions in its containers, for each name that a file has."""
-    models = {name: row for name, (row, model) in rows.items() if model.family == "keras" and model.is_model}
-    attributes = {name: row.other_names.get(_ATTRIBUTE, row.name) for name, row in models.items()}
-    positions = {name: row.other_names.get(_POSITION, attributes[name]) for name, row in models.items()}
-    return [names for names in (attributes, positions if by_order else {}) if names]
-
-
-def _file_names(row: Row) -> list[str]:
-    """The names that a file may have for a model's tensor."""
-    return [row.name, *(name for naming, name in row.other_names.items() if naming not in _UNSTORED)]
-
-
-def _common_prefix(stored: Sequence[Stored]) -> str:
-    """The dict that all weights lie in."""
-    prefixes = {each.prefix for each in stored}
-    return prefixes.pop() if len(prefixes) == 1 else ""
-
-
-def _without_common_prefix(stored: list[Stored]) -> list[Stored]:
-    """Keras' files have no dict around a model."""
-    prefix = _common_prefix(stored)
-    return [replace(each, spoken=(each.spoken or each.name)[len(prefix) :], prefix="") for each in stored]
-
-
 # ---- the target
 
 
@@ -618,12 +440,12 @@ def _target(like: Comparand, writer: str, prefix: str, *, by_order: bool) -> _Ta
     variables = {row.name: Variable(row.path, (row.tensor and row.tensor.alias) or "") for row in rows if row.path}
     objects = plain_names(variables, by_order=by_order)
     instead = {} if full_names_tell_layers(variables.values()) else objects
-    stored = {each.name: each for each in _described(family, tensors, instead, counts)}
+    stored = {each.name: each for each in describe_weights(family, tensors, instead, counts)}
     nests = family != "keras" and not any("/" in row.name for row in rows)
     naming = _NAMES_BY_WRITER.get(writer, "") if family == "keras" and like.is_model else ""
     found, aliases = [], {}
     for row in rows:
-        each = stored.get(row.name) or Stored(row.name, row.shape, is_floating=_is_floating(row.dtype))
+        each = stored.get(row.name) or Stored(row.name, row.shape, is_floating=is_floating(row.dtype))
         if row.layer is not None and like.is_model:
             each = replace(each, known=row.layer, certainty=Certainty.TOLD, why=like.label)
         alias = row.other_names.get("variable") or row.other_names.get("file")
@@ -637,9 +459,9 @@ def _target(like: Comparand, writer: str, prefix: str, *, by_order: bool) -> _Ta
         found.append(each)
     names = {row.name: each.name for row, each in zip(rows, found)}
     same_as = {names[row.name]: names[row.same_as] for row in rows if row.same_as in names}
-    told = _told_names({names[row.name]: (row, like) for row in rows}, by_order=by_order)
+    told = told_names({names[row.name]: (row, like) for row in rows}, by_order=by_order)
     objects = {names[name]: plain for name, plain in objects.items()}
-    return _Target(_namings(family, found, objects, told), aliases, same_as)
+    return _Target(namings_of(family, found, objects, told), aliases, same_as)
 
 
 # ---- the plan
