@@ -99,7 +99,9 @@ def _parts(name: str, family: str) -> Key:
 def _parameters(target: Destination) -> list[Parameter]:
     """What an optimizer of all of the target is given, in the order of its model: each parameter once."""
     if target.model is None or not target.model.is_model:
-        raise NotSure("the order and names of the target's parameters are known by a model or spec of it, --like")
+        raise NotSure(
+            "the order and names of the target's parameters are known by a model or a spec of it, --like, not by a checkpoint"
+        )
     if target.family == "keras" and target.writer != _KERAS_WRITER:
         raise NotSure("an optimizer of Keras finds its state in .weights.h5, and this is another file")
     made = {recipe.target: recipe for recipe in target.recipes}

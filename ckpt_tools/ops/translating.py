@@ -100,11 +100,14 @@ class Obstacles:
                 f"{listed(each.globs)} ({' or '.join('/'.join(alike) for alike in each.choices)})"
                 for each in self.ambiguous
             ]
-            others = ", and so for each group" if len(groups) > 1 else ""
+            first = self.ambiguous[0]
+            lines = [f"--kind '{first.globs[0]}={kind}'" for kind in first.kinds]
+            # names that look alike may be of different layers: each is for the user to say
+            others = ", and so for each of the others" if len(self.ambiguous) > 1 or len(first.globs) > 1 else ""
             raise WriteRefused(
                 f"nothing tells {self.ambiguous[0].unknown} of {listed(groups)}",
                 where=where,
-                hint=f"say which it is, {' or '.join(self.ambiguous[0].options)}{others}; or --like a model that knows",
+                hint=f"say which it is, {' or '.join(lines)}{others}; or --like a model that knows",
             )
         both = [
             f"the target has no place for {listed(self.unplaced)}" if self.unplaced else "",
